@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
+import logging
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,32 +21,51 @@ from tests.forks import forked
 
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
-_RIGHTS = "-dac_override,-dac_read_search"
-HUMBLE = ["setpriv", "--bounding-set", _RIGHTS, "--inh-caps", _RIGHTS] if os.geteuid() == 0 else []
-"""What comes before a command that is to give up root's right to read and write what is forbidden."""
-
 FLIGHTS = Path(__file__).parents[1] / "examples" / "flights"
 GOOD = b'{"id":"good","score":0.5}\n'
 
 
 def streamcal(
-    *arguments: object, stdin: bytes = b"", humble: bool = False
+    *arguments: object, stdin: bytes = b"", status: int | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Call the command line in a process of its own; a ``humble`` one gives up root's rights."""
+    """Call the command line in a process of its own; without a status, it may end with any."""
     given, environment = list(map(str, arguments)), {**os.environ, "COLUMNS": "200"}
-    if humble and HUMBLE:
-        done = subprocess.run(
-            [*HUMBLE, *STREAMCAL, *given],
-            input=stdin,
-            capture_output=True,
-            timeout=120,
-            check=False,
-            env=environment,
-        )
-        status, out, err = done.returncode, done.stdout, done.stderr
-    else:
-        status, out, err = forked(given, stdin, environment, 120.0)
-    return subprocess.CompletedProcess(given, status, out.decode(), err.decode())
+    ended, out, err = forked(given, stdin, environment, 120.0)
+    assert status in (None, ended), f"exit status {ended}:\n{out.decode()}\n{err.decode()}"
+    return subprocess.CompletedProcess(given, ended, out.decode(), err.decode())
+
+
+def in_process(*arguments: object, status: int | None = None) -> Any:
+    """Call the command line in this process, whose signals and loggers stay as they were."""
+    from typer.testing import CliRunner
+
+    from streamcal.cli.app import app
+
+    loggers = [logging.getLogger(name) for name in ("streamcal", "streamcal_connectors")]
+    before = [(each.handlers, each.level, each.propagate) for each in loggers]
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    done = CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
+    for logger, kept in zip(loggers, before, strict=True):
+        logger.handlers, logger.level, logger.propagate = kept
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert status in (None, done.exit_code), done.output
+    return done
+
+
+def in_shell(code: str, folder: Path) -> str:
+    """Run a script in a folder, with the command line on its path, which must succeed; return its output."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["bash", "-euc", code], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_lines(path: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return path
 
 
 def wait_for(what: Callable[[], Any]) -> Any:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
+from collections.abc import Iterable
 
 import pyarrow.parquet  # noqa: F401  # what reads tables is imported only when there is one
 
@@ -19,8 +21,21 @@ from streamcal.cli import app as cli
 from streamcal.run import runner
 
 
+def crashed(
+    arguments: Iterable[object], kills: int, longest: float, max_events: int = 50, seed: int = 11
+) -> float:
+    """Kill a command so many times; return the seconds that its last run took."""
+    command = [sys.executable, __file__, *map(str, (seed, kills, longest, max_events)), "--"]
+    done = subprocess.run([*command, *map(str, arguments)], capture_output=True, text=True, timeout=3000)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "Traceback" not in done.stderr, done.stderr[-2000:]
+    seconds, killed = done.stdout.split()[-3::2]
+    assert int(killed) == kills
+    return float(seconds)
+
+
 def child(arguments: list[str], max_events: int) -> None:
-    runner.MAX_EVENTS = max_events  # type: ignore[misc]  # small batches: many moments to be killed at
+    runner.MAX_EVENTS = max_events  # small batches: many moments to be killed at
     sys.argv = ["streamcal", *arguments]
     status = 1
     try:

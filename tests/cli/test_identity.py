@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from streamcal import Recalibrator
-from streamcal.cli.app import app
-from tests.command_line import STREAMCAL, read_lines, streamcal
+from tests.command_line import STREAMCAL, in_process, read_lines, streamcal
 from tests.forks import Fork
 
 EVENTS = b'{"id":"a","score":0.5}\n{"id":"b","score":0.25}\n{"id":"a","label":1}\n'
@@ -62,19 +59,6 @@ def spelled_otherwise(path: Path) -> str:
 WAYS = [same, symlink, hard_link, spelled_otherwise]
 
 
-@pytest.fixture(autouse=True)
-def _signals() -> Iterator[None]:
-    """The command line takes them, also from pytest."""
-    before = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for each, handler in before.items():
-        signal.signal(each, handler)
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [str(each) for each in arguments])
-
-
 def given(folder: Path, name: str) -> Path:
     """Return a file that is right for an option; outputs do not exist."""
     content = {
@@ -107,8 +91,7 @@ def test_one_file_for_two_options(
     for name in dict.fromkeys([*NEEDED[command], one, other]):
         path = shared if name == one else way(shared) if name == other else given(tmp_path, name)
         arguments += [f"--{name}", path]
-    done = call(command.split()[0], *arguments)
-    assert done.exit_code == 2, done.output
+    done = in_process(command.split()[0], *arguments, status=2)
     assert "are one and the same" in done.stderr
     assert shared.read_bytes() == before
     assert not (tmp_path / "own-output").exists()
@@ -169,8 +152,9 @@ def test_two_runs_with_one_output(tmp_path: Path) -> None:
             assert first.poll() is None
         before = out.read_bytes()
         for more in (["--store", tmp_path / "2.db"], []):
-            done = streamcal("run", "--events", tmp_path / "e", "--output", tmp_path / "other", *more)
-            assert done.returncode == 3
+            done = streamcal(
+                "run", "--events", tmp_path / "e", "--output", tmp_path / "other", *more, status=3
+            )
             assert "other is in use by another process" in done.stderr
         assert out.read_bytes() == before
     assert first.wait(60) == 0

@@ -5,45 +5,42 @@ from __future__ import annotations
 import csv
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from streamcal import RecalibrationMap
 from streamcal.testing import NormalPair
-from tests.command_line import read_lines, streamcal, table
+from tests.command_line import read_lines, streamcal, table, write_lines
 
 pytestmark = pytest.mark.slow  # each test calls the command line
 
 
-def written(folder: Path, names: tuple[str, str], n: int = 300) -> tuple[Path, Path]:
+def written(folder: Path, names: tuple[Any, Any], n: int = 300) -> tuple[Path, Path]:
     """Write predictions, and labels under two names, of class 0 and class 1; return the paths."""
     z, y = NormalPair(0.4).sample(n, np.random.default_rng(5))
-    events, labels = folder / "events.jsonl", folder / "labels.jsonl"
-    events.write_text("".join(f'{{"id":"{i}","score":{s},"time":{i}}}\n' for i, s in enumerate(z.tolist())))
-    labels.write_text(
-        "".join(f'{{"id":"{i}","label":{names[c]},"time":{i}}}\n' for i, c in enumerate(y.tolist()))
-    )
-    return events, labels
+    events = ({"id": f"{i}", "score": s, "time": i} for i, s in enumerate(z.tolist()))
+    labels = ({"id": f"{i}", "label": names[c], "time": i} for i, c in enumerate(y.tolist()))
+    return write_lines(folder / "events.jsonl", events), write_lines(folder / "labels.jsonl", labels)
 
 
 def run(folder: Path, events: Path, labels: Path, *more: object) -> tuple[int, str, dict[str, str]]:
-    done = streamcal(
-        "run", "--events", events, "--labels", labels, "--output", folder / "out.jsonl",
-        "--map", folder / "map.json", "--rejects", folder / "rejects.jsonl", *more,
-    )  # fmt: skip
+    files = {"output": "out.jsonl", "map": "map.json", "rejects": "rejects.jsonl"}
+    outputs = [f"--{name}={folder / file}" for name, file in files.items()]
+    done = streamcal("run", "--events", events, "--labels", labels, *outputs, *more)
     return done.returncode, done.stderr, table(done)
 
 
 @pytest.mark.parametrize(
     ("names", "value", "refused"),
     [
-        (("-1", "1"), "1", "'-1' (10 times, first in"),
-        (('"ham"', '"spam"'), "spam", "no label could be accepted"),
+        ((-1, 1), "1", "'-1' (10 times, first in"),
+        (("ham", "spam"), "spam", "no label could be accepted"),
     ],
 )
 def test_labels_of_other_names_are_refused_and_learned_with_positive(
-    tmp_path: Path, names: tuple[str, str], value: str, refused: str
+    tmp_path: Path, names: tuple[Any, Any], value: str, refused: str
 ) -> None:
     events, labels = written(tmp_path, names)
     status, said, _ = run(tmp_path, events, labels, "--store", tmp_path / "s.db")
@@ -59,44 +56,38 @@ def test_labels_of_other_names_are_refused_and_learned_with_positive(
     status, said, shown = run(tmp_path, events, labels, "--positive", value)
     assert (status, shown["joined"], shown["rejected"]) == (0, "300", "0"), said
     given = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
-    status, said, plain = run(tmp_path, *written(tmp_path, ("0", "1")))
+    status, said, plain = run(tmp_path, *written(tmp_path, (0, 1)))
     assert status == 0, said
     assert given == RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
     assert plain["Brier score after"] == shown["Brier score after"]
 
 
 def test_the_other_label_is_remembered_over_a_restart(tmp_path: Path) -> None:
-    store = ("--store", tmp_path / "s.db", "--positive", "fraud")
+    def ran(day: int, positive: str, status: int) -> str:
+        inputs = ["--events", tmp_path / f"{day}.jsonl", "--store", tmp_path / "s.db", "--positive", positive]
+        outputs = ["--output", tmp_path / "o.jsonl", "--rejects", tmp_path / "r.jsonl"]
+        return streamcal("run", *inputs, *outputs, status=status).stderr
+
     for day, values in enumerate((("fraud", "ok"), ("ok", "fraud", "pending"))):
-        lines = [f'{{"id":"{day}{i}","score":0.5,"label":"{v}"}}\n' for i, v in enumerate(values)]
-        (tmp_path / f"{day}.jsonl").write_text("".join(lines))
-        done = streamcal(
-            "run", "--events", tmp_path / f"{day}.jsonl", "--output", tmp_path / "o.jsonl",
-            "--rejects", tmp_path / "r.jsonl", *store,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        rows = ({"id": f"{day}{i}", "score": 0.5, "label": value} for i, value in enumerate(values))
+        write_lines(tmp_path / f"{day}.jsonl", rows)
+        ran(day, "fraud", 0)
     (reject,) = read_lines(tmp_path / "r.jsonl")
     assert reject["reason"] == (
         "a label must be 'fraud', the positive one, or 'ok', the other one so far, got 'pending'"
     )
-    done = streamcal(
-        "run", "--events", tmp_path / "0.jsonl", "--output", tmp_path / "o.jsonl",
-        "--store", tmp_path / "s.db", "--positive", "ok",
-    )  # fmt: skip
-    assert done.returncode == 3
-    assert "learned with 'fraud' as the positive one, now it is 'ok'" in done.stderr
+    assert "learned with 'fraud' as the positive one, now it is 'ok'" in ran(0, "ok", 3)
 
 
 def test_scores_in_percent_are_refused_by_run_and_apply(tmp_path: Path) -> None:
-    (tmp_path / "e.jsonl").write_text("".join(f'{{"id":"{i}","score":{i / 4}}}\n' for i in range(400)))
-    done = streamcal("run", "--events", tmp_path / "e.jsonl", "--output", tmp_path / "o.jsonl")
-    assert done.returncode == 1
+    events = write_lines(tmp_path / "e.jsonl", ({"id": f"{i}", "score": i / 4} for i in range(400)))
+    done = streamcal("run", "--events", events, "--output", tmp_path / "o.jsonl", status=1)
     assert "Divide all scores by 100" in done.stderr
     assert "e.jsonl, line 6" in done.stderr
     assert (tmp_path / "o.jsonl").read_bytes() == b""
     (tmp_path / "map.json").write_bytes(RecalibrationMap(version=0).model_dump_json().encode())
-    done = streamcal("apply", "--map", tmp_path / "map.json", "--events", tmp_path / "e.jsonl")
-    assert (done.returncode, done.stdout) == (1, "")
+    done = streamcal("apply", "--map", tmp_path / "map.json", "--events", events, status=1)
+    assert done.stdout == ""
     assert "Divide all scores by 100" in done.stderr
 
 
@@ -112,6 +103,10 @@ LABELS = '{"request_id":"a","outcome":1,"ts":1700000003}\n{"request_id":"c","out
 NAMED = ("--id", "request_id", "--score", "prob", "--time", "ts", "--label", "outcome", "--key", "segment")
 
 
+def inputs(folder: Path) -> list[object]:
+    return ["--events", folder / "events.csv", "--labels", folder / "labels.jsonl"]
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "events.csv").write_text(EVENTS)
@@ -121,11 +116,8 @@ def folder(tmp_path: Path) -> Path:
 
 def test_columns_by_the_users_names_and_what_passes_through(folder: Path) -> None:
     for output in ("out.jsonl", "out.csv"):
-        done = streamcal(
-            "run", "--events", folder / "events.csv", "--labels", folder / "labels.jsonl",
-            "--output", folder / output, *NAMED, "--keep", "country,amount", "--map", folder / "map.json",
-        )  # fmt: skip
-        assert done.returncode == 0, done.stderr
+        options = [*NAMED, "--keep", "country,amount", "--map", folder / "map.json"]
+        done = streamcal("run", *inputs(folder), *options, "--output", folder / output, status=0)
         assert table(done)["joined"] == "2"
         assert table(done)["unknown fields ignored"] == "0"
     rows = read_lines(folder / "out.jsonl")
@@ -139,21 +131,19 @@ def test_columns_by_the_users_names_and_what_passes_through(folder: Path) -> Non
     ]
     assert rows[0]["time"] == 1700000000.0
     with (folder / "out.csv").open() as file:
-        table_rows = list(csv.DictReader(file))
-    assert [row["amount"] for row in table_rows] == ["5", "", "7"]
-    assert [row["id"] for row in table_rows] == ["a", "b", "c"]
+        assert [(row["id"], row["amount"]) for row in csv.DictReader(file)] == [
+            ("a", "5"),
+            ("b", ""),
+            ("c", "7"),
+        ]
 
 
 def test_the_usual_options_as_flags_override_the_file_and_bind_the_store(folder: Path) -> None:
     (folder / "run.toml").write_text('[recalibrator]\nmode = "auto"\ndelta = 0.05\n[join]\nlabel_ttl = 1.0\n')
-    base = (
-        "--events", folder / "events.csv", "--labels", folder / "labels.jsonl", "--config",
-        folder / "run.toml", *NAMED,
-    )  # fmt: skip
-    more = ("--store", folder / "s.db", "--mode", "target", "--window", "P30D", "--label-ttl", "60")
-    done = streamcal("run", *base, *more, "--output", folder / "out.jsonl")
-    assert (done.returncode, table(done)["joined"]) == (0, "2"), done.stderr
-    assert streamcal("replay", *base, *more).returncode == 0
-    done = streamcal("run", *base, "--store", folder / "s.db", "--output", folder / "out.jsonl")
-    assert done.returncode == 3
+    base = [*inputs(folder), "--config", folder / "run.toml", *NAMED, "--store", folder / "s.db"]
+    more = ("--mode", "target", "--window", "P30D", "--label-ttl", "60")
+    done = streamcal("run", *base, *more, "--output", folder / "out.jsonl", status=0)
+    assert table(done)["joined"] == "2"
+    streamcal("replay", *base, *more, status=0)
+    done = streamcal("run", *base, "--output", folder / "out.jsonl", status=3)
     assert "mode ('target', now 'auto')" in done.stderr

@@ -29,7 +29,6 @@ def test_a_stream_and_a_peer_of_ones_own(
         "class Half:\n    def predict(self, score): return 0.5\n    def learn(self, score, label): pass\n"
     )
     read = quality.read(tmp_path / "mine.csv")
-    assert read.source_scores is not None
     assert (len(read.source_scores), len(read.scores)) == (200, 200)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(quality, "PEERS", {})

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
-import os
 import re
-import subprocess
-import sys
 import tomllib
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -22,6 +15,7 @@ from streamcal import RecalibrationMap
 from streamcal.cli.demo import write_files
 from streamcal.run.config import RunConfig
 from streamcal.testing import NormalPair
+from tests.command_line import in_shell, read_lines, write_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -85,54 +79,31 @@ def first_command(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES[1:] if first_command(page)], ids=shown)
 def test_the_first_command_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     files(tmp_path, seed=0)
-    done = in_shell(first_command(page), tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
-
-
-def write(path: Path, rows: Iterable[dict[str, object]]) -> None:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert in_shell(first_command(page), tmp_path)
 
 
 def files(folder: Path, seed: int) -> None:
     """Write the files that the pages name."""
-    rng = np.random.default_rng(seed)
-    scores, labels = NormalPair(0.5).sample(2000, rng)
+    scores, labels = NormalPair(0.5).sample(2000, np.random.default_rng(seed))
     pairs = list(zip(scores.tolist(), labels.tolist(), strict=True))
-    predicted = pairs[1000:]
-    write(folder / "calibration.jsonl", ({"score": s, "label": y} for s, y in pairs[:1000]))
-    write(
-        folder / "predictions.jsonl",
-        ({"id": f"a{i}", "score": s, "time": i} for i, (s, _) in enumerate(predicted)),
-    )
-    write(
-        folder / "labels.jsonl",
-        ({"id": f"a{i}", "label": y, "time": i + 100} for i, (_, y) in enumerate(predicted)),
-    )
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def in_shell(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-euc", code], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    later = list(enumerate(pairs[1000:]))
+    write_lines(folder / "calibration.jsonl", ({"score": s, "label": y} for s, y in pairs[:1000]))
+    predictions = ({"id": f"a{i}", "score": s, "time": i} for i, (s, _) in later)
+    write_lines(folder / "predictions.jsonl", predictions)
+    write_lines(
+        folder / "labels.jsonl", ({"id": f"a{i}", "label": y, "time": i + 100} for i, (_, y) in later)
     )
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("code", SHELL)
 def test_the_command_line_runs(code: str, tmp_path: Path) -> None:
-    done = in_shell(code, tmp_path)
-    assert done.returncode == 0, done.stderr
-    with gzip.open(tmp_path / "flights" / "predictions.jsonl.gz") as lines:
-        predictions = sum(1 for _ in lines)
+    said = in_shell(code, tmp_path)
+    predictions = len(read_lines(tmp_path / "flights" / "predictions.jsonl.gz"))
     assert len((tmp_path / "recalibrated.jsonl").read_bytes().splitlines()) == predictions
     served = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
-    assert any(line.split() == ["map", "version", f"{served.version:,}"] for line in done.stdout.splitlines())
-    answers = rows(tmp_path / "again.jsonl")
+    assert any(line.split() == ["map", "version", f"{served.version:,}"] for line in said.splitlines())
+    answers = read_lines(tmp_path / "again.jsonl")
     assert len(answers) == predictions
     assert all(row["probability"] == served.predict_one(row["score"]) for row in answers[:1000])
     assert (tmp_path / "calibration.png").read_bytes().startswith(b"\x89PNG")
@@ -165,21 +136,19 @@ def test_the_options_of_the_docs_are_the_defaults() -> None:
 
 @pytest.mark.slow
 def test_the_demo_gives_what_the_readme_says(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from streamcal.cli.app import main; main()", "demo"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
-    printed = dict(re.findall(r"^(.+?) {2,}(\S+)$", done.stdout, re.MULTILINE))
+    said = in_shell("streamcal demo", tmp_path)
+    printed = dict(re.findall(r"^(.+?) {2,}(\S+)$", said, re.MULTILINE))
     text = (ROOT / "README.md").read_text().replace("−", "-")
-    figures = {
-        "Brier score": ".4f",
-        "calibration error (ECE)": ".3f",
-        "gap (mean forecast − mean label)": "+.3f",
-    }
     assert printed["predictions"] in text
-    for figure, form in figures.items():
+    for figure, form in (
+        ("Brier score", ".4f"),
+        ("calibration error (ECE)", ".3f"),
+        ("gap (mean forecast − mean label)", "+.3f"),
+    ):
         for when in ("before", "after"):
             assert f"{float(printed[f'{figure} {when}']):{form}}" in text
-    said = " ".join((ROOT / "docs" / "verdict.md").read_text().split("```")[1].split())
-    assert said in " ".join(done.stdout.split())
+    verdict = " ".join((ROOT / "docs" / "verdict.md").read_text().split("```")[1].split())
+    assert verdict in " ".join(said.split())
     assert (tmp_path / "flights.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -194,18 +163,13 @@ def test_the_tutorial_runs(tmp_path: Path) -> None:
     blocks = re.findall(r"^```(\w*)\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
     assert [language for language, _ in blocks] == ["python", "sh", "", "sh", "", "sh"]
     printed: list[str] = []
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for language, code in blocks:
-        if not language:  # lines that the block before has printed, in this order
+        if language:
+            script = code if language == "sh" else f"python - <<'END'\n{code}\nEND"
+            printed = [line.rstrip() for line in in_shell(script, tmp_path).splitlines()]
+        else:  # lines that the block before has printed, in this order
             places = [printed.index(line) for line in code.splitlines()]
             assert places == sorted(places)
-            continue
-        command = [sys.executable, "-c", code] if language == "python" else ["bash", "-euc", code]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
-        )
-        assert done.returncode == 0, done.stderr
-        printed = [line.rstrip() for line in done.stdout.splitlines()]
     assert (tmp_path / "report.html").stat().st_size
     assert (tmp_path / "again.csv").stat().st_size
 
@@ -233,16 +197,7 @@ def test_its_commands_run_on_the_flights(tmp_path: Path) -> None:
     (code,) = (
         each for each in re.findall(r"```sh\n(.*?)```", CONNECTORS, re.DOTALL) if "demo --files" in each
     )
-    commands = "\n".join(line for line in code.splitlines() if not line.startswith("pip install"))
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euc", commands],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": path},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
+    in_shell("\n".join(line for line in code.splitlines() if not line.startswith("pip install")), tmp_path)
     answers, again = pl.read_parquet(tmp_path / "recalibrated.parquet"), pl.read_ipc(tmp_path / "again.arrow")
     assert len(answers) == len(again) == len(pl.read_parquet(tmp_path / "flights" / "predictions.parquet"))
     served = RecalibrationMap.model_validate_json((tmp_path / "map.json").read_bytes())
@@ -260,25 +215,14 @@ LLM_JUDGE = (ROOT / "examples" / "judge" / "README.md").read_text()
 @pytest.mark.nightly
 def test_the_commands_run(tmp_path: Path) -> None:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    code = "\n".join(re.findall(r"^```sh\n(.*?)^```", LLM_JUDGE, re.DOTALL | re.MULTILINE))
-    done = subprocess.run(
-        ["bash", "-euc", code], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, text=True
+    said = in_shell(
+        "\n".join(re.findall(r"^```sh\n(.*?)^```", LLM_JUDGE, re.DOTALL | re.MULTILINE)), tmp_path
     )
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"Over 3\d,\d{3} predictions, of which 2,\d{3} are", done.stdout)
-    assert re.search(r"reviews: Well calibrated.*reviews: Since .* points too low", done.stdout, re.DOTALL)
+    assert re.search(r"Over 3\d,\d{3} predictions, of which 2,\d{3} are", said)
+    assert re.search(r"reviews: Well calibrated.*reviews: Since .* points too low", said, re.DOTALL)
     for judged, served in (("answers.csv", "recalibrated.csv"), ("pairs.csv", "preferred.csv")):
-        with (tmp_path / judged).open() as before, (tmp_path / served).open() as after:
-            truth = {row["id"]: float(row["truth"]) for row in csv.DictReader(before)}
-            rows = list(csv.DictReader(after))
-        known, scores, probabilities = (
-            np.array(each)
-            for each in (
-                [truth[row["id"]] for row in rows],
-                [float(row["score"]) for row in rows],
-                [float(row["probability"]) for row in rows],
-            )
-        )
+        truth = pl.read_csv(tmp_path / judged).select(pl.col("id").cast(str), "truth")
+        rows = pl.read_csv(tmp_path / served).with_columns(pl.col("id").cast(str)).join(truth, on="id")
         assert len(rows) == 40_000
+        known, scores, probabilities = (rows[name].to_numpy() for name in ("truth", "score", "probability"))
         assert np.mean((probabilities - known) ** 2) < 0.5 * np.mean((scores - known) ** 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.runner import Inputs, Runner
-from tests.command_line import streamcal
+from tests.command_line import streamcal, write_lines
 
 Rows = list[dict[str, Any]]
 HOUR = 3_600
@@ -114,11 +114,6 @@ def labels_for_some(n: int = 6_000) -> Rows:
     return sorted(rows, key=lambda row: row["time"])
 
 
-def write(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return path
-
-
 def found_in(path: Path, ttl: float = DAY) -> list[Remark]:
     pipeline = Pipeline(RunConfig(join=JoinConfig(label_ttl=ttl)))
     source = Connectors().source(str(path))
@@ -131,7 +126,7 @@ def found_in(path: Path, ttl: float = DAY) -> list[Remark]:
 @pytest.mark.parametrize("code", CASES)
 def test_each_thing_is_said_with_its_figures(code: str, tmp_path: Path) -> None:
     rows, fields = CASES[code]
-    found = found_in(write(tmp_path / "e.jsonl", rows))
+    found = found_in(write_lines(tmp_path / "e.jsonl", rows))
     (remark,) = (each for each in found if each.code == code)
     assert remark.fields | fields == remark.fields
     assert all(each.words.endswith((".", "?")) and each.words.isprintable() for each in found)
@@ -140,13 +135,13 @@ def test_each_thing_is_said_with_its_figures(code: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(("late", "held", "code"), [(0, 450, "no_negatives"), (1, 1_050, "no_positives")])
 def test_a_class_that_never_comes_is_said(late: int, held: int, code: str, tmp_path: Path) -> None:
     """And not that a map of one class says nothing: none is learned."""
-    (remark,) = found_in(write(tmp_path / "e.jsonl", one_class(late)), 30 * DAY)
+    (remark,) = found_in(write_lines(tmp_path / "e.jsonl", one_class(late)), 30 * DAY)
     assert (remark.code, remark.fields["held"]) == (code, held)
     assert (remark.fields["age"], remark.fields["serves"]) == ("14.08 days", "the score")
 
 
 def test_labels_that_reach_some_scores_only_are_said(tmp_path: Path) -> None:
-    (remark,) = found_in(write(tmp_path / "e.jsonl", labels_for_some()), 30 * DAY)
+    (remark,) = found_in(write_lines(tmp_path / "e.jsonl", labels_for_some()), 30 * DAY)
     assert (remark.code, remark.fields["labels"]) == ("unlabelled_scores", 0)
     assert remark.fields["ranges"] == [(pytest.approx(0.31, abs=0.02), 1.0)]
     assert remark.fields["share"] == pytest.approx(0.3, abs=0.01)
@@ -162,7 +157,7 @@ def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Pa
         folder.mkdir()
         store, figures = folder / "s.db", folder / "f.json"
         for cut in cuts:
-            done = call(write(folder / "e.jsonl", rows[:cut]), "--store", store, "--summary", figures)
+            done = call(write_lines(folder / "e.jsonl", rows[:cut]), "--store", store, "--summary", figures)
             assert done.returncode == 0, done.stderr
         summary = json.loads(figures.read_bytes())
         assert json.loads(streamcal("show", "--json", store).stdout)["delay"] == summary["delay"]
@@ -174,10 +169,10 @@ def test_they_are_said_of_a_store_that_was_gone_on_with(rows: Rows, tmp_path: Pa
 
 def test_a_deviation_is_the_verdict_and_no_success(tmp_path: Path) -> None:
     """Calibrated on labels that are all wrong, then served to a stream whose scores are right."""
-    source = write(
+    source = write_lines(
         tmp_path / "s.jsonl", ({"score": (i % 10) / 10, "label": int(i % 10 < 5)} for i in range(5_000))
     )
-    events = write(tmp_path / "e.jsonl", pairs(150))
+    events = write_lines(tmp_path / "e.jsonl", pairs(150))
     config = tmp_path / "c.toml"
     config.write_text('[recalibrator]\nmode = "source"\nbins = 10\n')
     given = "--calibration", source, "--config", config
@@ -199,13 +194,15 @@ def remarks(done: subprocess.CompletedProcess[str]) -> list[str]:
 
 @pytest.mark.slow
 def test_strict_makes_them_a_status(tmp_path: Path) -> None:
-    doubtful = write(tmp_path / "e.jsonl", CASES["one_class"][0])
+    doubtful = write_lines(tmp_path / "e.jsonl", CASES["one_class"][0])
     done = call(doubtful)
     assert done.returncode == 0
     (word,) = remarks(done)
     assert word.startswith(ONE_CLASS)
     assert done.stdout.splitlines()[-1] == f"! {word}"  # below the table, one line however long
     assert call(doubtful, "--strict").returncode == 4
-    good = write(tmp_path / "g.jsonl", pairs())
+    good = write_lines(tmp_path / "g.jsonl", pairs())
     assert call(good, "--strict").returncode == 0
-    assert call(write(tmp_path / "junk.jsonl", rejected(3)), "--strict").returncode == 1  # the graver one
+    assert (
+        call(write_lines(tmp_path / "junk.jsonl", rejected(3)), "--strict").returncode == 1
+    )  # the graver one

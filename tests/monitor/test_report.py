@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
-import signal
-from collections.abc import Iterator
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 import pytest
-from click.testing import Result
 from streamcal_connectors.sqlite.store import SqliteStore
-from typer.testing import CliRunner
 
-from streamcal.cli.app import app
 from streamcal.monitor.build import build_status
 from streamcal.monitor.report import Report, as_html, make_report
 from streamcal.monitor.run_history import stored_history
 from streamcal.monitor.shown import Shown
 from streamcal.monitor.status import Remark
 from streamcal.run.stored import stored_pipeline
-from tests.command_line import synthetic
+from tests.command_line import in_process, synthetic
 from tests.monitor.hostile import KEYS, hostile_store
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,24 +50,7 @@ class Page(HTMLParser):
         return [row for table in found.tables for row in table.rows]
 
 
-@pytest.fixture(autouse=True)
-def _as_before() -> Iterator[None]:
-    """Leave signals and loggers as they were: the command line sets them for a process of its own."""
-    loggers = [logging.getLogger(name) for name in ("streamcal", "streamcal_connectors")]
-    before = [(each.handlers, each.level, each.propagate) for each in loggers]
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for logger, (handling, level, propagate) in zip(loggers, before, strict=True):
-        logger.handlers, logger.level, logger.propagate = handling, level, propagate
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def call(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)], env={"COLUMNS": "200"})
-
-
-def closing_table(done: Result) -> dict[str, str]:
+def closing_table(done: Any) -> dict[str, str]:
     rows = (line.rsplit("  ", 1) for line in done.stdout.splitlines())
     return {name.strip(): value.strip() for name, value in (row for row in rows if len(row) == 2)}
 
@@ -86,15 +61,10 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def report_of(path: Path) -> Report:
-    store = SqliteStore(path, read_only=True)
-    try:
-        pipeline = stored_pipeline(store)
-        assert pipeline is not None
-        status = build_status(pipeline, None, history=stored_history(store))
-        status.remarks = [Remark("unfinished", {}, "<b>careful</b>")]
-        return make_report(status, [str(path)])
-    finally:
-        store.close()
+    with closing(SqliteStore(path, read_only=True)) as store:
+        status = build_status(stored_pipeline(store), None, history=stored_history(store))
+    status.remarks = [Remark("unfinished", {}, "<b>careful</b>")]
+    return make_report(status, [str(path)])
 
 
 @pytest.mark.slow
@@ -104,8 +74,8 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
     (tmp_path / "config.toml").write_text("[join]\nlabel_ttl = 2000\n")
     inputs += ["--config", tmp_path / "config.toml"]
     run, store = tmp_path / "run.html", tmp_path / "s.db"
-    done = call("run", *inputs, "--output", tmp_path / "o.jsonl", "--store", store, "--report", run)
-    assert done.exit_code == 0, done.output
+    outputs = ["--output", tmp_path / "o.jsonl", "--store", store, "--report", run]
+    done = in_process("run", *inputs, *outputs, status=0)
     wanted = closing_table(done)
     assert wanted["joined"] == "1,200"
 
@@ -116,8 +86,8 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
 
     assert figures(run) == wanted
     stored, filed = tmp_path / "stored.html", tmp_path / "filed.html"
-    assert call("report", store, "-o", stored).exit_code == 0
-    assert call("report", *inputs, "-o", filed).exit_code == 0
+    in_process("report", store, "-o", stored, status=0)
+    in_process("report", *inputs, "-o", filed, status=0)
     assert figures(filed) == wanted
     assert wanted.pop("unknown fields ignored") == "0"
     assert figures(stored) == wanted
@@ -126,16 +96,15 @@ def test_its_figures_are_those_of_the_closing_table_however_it_is_made(tmp_path:
         assert by_title[name].value == f"{float(wanted[f'{name} after']):.4f}"
         assert by_title[name].beside == f"before {float(wanted[f'{name} before']):.4f}"
 
-    done = call("report", store, "--json")
+    done = in_process("report", store, "--json")
     found = msgspec.json.decode(done.stdout, type=Report, strict=True)
     assert {each.name.strip(): each.value for each in found.figures} == wanted
     view = found.status.views[0]
     assert f"{view.after.figures.brier:.5f}" == wanted["Brier score after"]
     assert view.windows.labels == [256, 512, 768, 1024]
     assert found.status.delays[-1].share == 1.0
-    again = call("report", store, "--json", "-o", tmp_path / "r.json")
-    assert again.exit_code == 0
-    assert call("report", store, "--json", "-o", tmp_path / "r.json").exit_code == 0  # it replaces its own
+    for _ in range(2):  # it replaces its own
+        in_process("report", store, "--json", "-o", tmp_path / "r.json", status=0)
 
 
 def test_the_schema_of_the_json_is_the_one_in_the_docs() -> None:
@@ -166,18 +135,14 @@ def test_nothing_of_the_users_becomes_markup(hostile: Path) -> None:
 
 @pytest.mark.slow
 def test_a_store_that_a_run_is_writing_can_be_reported(hostile: Path, tmp_path: Path) -> None:
-    writing = SqliteStore(hostile)  # as a run has it: locked
-    try:
-        done = call("report", hostile, "-o", tmp_path / "r.html")
-    finally:
-        writing.close()
-    assert done.exit_code == 0, done.output
+    with closing(SqliteStore(hostile)):  # as a run has it: locked
+        done = in_process("report", hostile, "-o", tmp_path / "r.html", status=0)
     assert done.stdout == f"report: {tmp_path / 'r.html'}\n"
 
 
 @pytest.mark.slow
 def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
-    hostile: Path, tmp_path: Path, chromium: Browser
+    hostile: Path, tmp_path: Path, chromium: Any
 ) -> None:
     from axe_playwright_python.sync_playwright import Axe
     from playwright.sync_api import expect
@@ -188,16 +153,16 @@ def test_in_a_browser_it_asks_for_nothing_and_says_nothing(
     for width, scheme in ((390, "light"), (1600, "dark")):
         context = chromium.new_context(
             viewport={"width": width, "height": 900},
-            color_scheme=scheme,  # type: ignore[arg-type]
+            color_scheme=scheme,
             offline=True,
         )
         page = context.new_page()
         said: list[str] = []
         asked: list[str] = []
-        page.on("console", lambda message, said=said: said.append(message.text))  # type: ignore[misc]
-        page.on("pageerror", lambda error, said=said: said.append(str(error)))  # type: ignore[misc]
-        page.on("dialog", lambda dialog, said=said: said.append(dialog.message))  # type: ignore[misc]
-        page.on("request", lambda request, asked=asked: asked.append(request.url))  # type: ignore[misc]
+        page.on("console", lambda message, said=said: said.append(message.text))
+        page.on("pageerror", lambda error, said=said: said.append(str(error)))
+        page.on("dialog", lambda dialog, said=said: said.append(dialog.message))
+        page.on("request", lambda request, asked=asked: asked.append(request.url))
         page.goto(path.as_uri())
         assert asked == [path.as_uri()]
         assert said == []

@@ -80,7 +80,6 @@ def test_an_evaluation_of_many_classes() -> None:
     assert found.brier == pytest.approx(found.miscalibration - found.discrimination + found.uncertainty)
     assert found.decision.gap == pytest.approx((p.max(axis=1) - (p.argmax(axis=1) == codes)).mean())
     assert found.classes["cat"].brier == evaluate(codes == 0, p[:, 0]).brier
-    assert found.baseline is not None
     assert found.baseline.log_loss == pytest.approx(np.log(3))
     assert found.log_loss_gain == pytest.approx(np.log(3) - found.log_loss)
     first, second, *_ = str(found).splitlines()

@@ -10,14 +10,13 @@ import numpy as np
 import polars as pl
 import pytest
 from pydantic import ValidationError
-from typer.testing import CliRunner
 
 from streamcal import Recalibrator
-from streamcal.cli.app import app
 from streamcal.multiclass.class_map import MulticlassMap
+from tests.command_line import in_process, read_lines, write_lines
 from tests.multiclass.test_faces import NAMES
 from tests.multiclass.test_recalibrator import drawn, names, played
-from tests.multiclass.test_run import CLASSES, events, read, run, write
+from tests.multiclass.test_run import CLASSES, events, run
 
 
 def learned(classes: int, *, sourced: bool = True, **options: Any) -> Recalibrator:
@@ -88,24 +87,21 @@ def test_apply_gives_what_the_run_served_last(tmp_path: Path, form: str) -> None
         }
         for index, row in enumerate(scores.tolist())
     ]
-    path = write(tmp_path / "events.jsonl", [*events(400, 20, ["DE"]), *last])
+    path = write_lines(tmp_path / "events.jsonl", [*events(400, 20, ["DE"]), *last])
     kept = ("--keep", "note", "--output", tmp_path / "run.jsonl")
     run(*CLASSES, "--events", path, *kept, "--map", tmp_path / "map.json")
-    served = read(tmp_path / "run.jsonl")[-5:]
+    served = read_lines(tmp_path / "run.jsonl")[-5:]
     found = tmp_path / "map.DE.json"
 
-    again = write(tmp_path / "again.jsonl", last)
+    again = write_lines(tmp_path / "again.jsonl", last)
     if form == "csv":
         columns = {f"p_{name}": scores[:, place] for place, name in enumerate(NAMES)}
         more = {name: [row[name] for row in last] for name in ("id", "key", "time", "note")}
         again = tmp_path / "again.csv"
         pl.DataFrame(more | columns).write_csv(again)
-    arguments = [
-        *("apply", "--map", found, "--events", again, "--keep", "note", "--output", tmp_path / "o.jsonl"),
-    ]
-    done = CliRunner().invoke(app, [*map(str, arguments)])
-    assert done.exit_code == 0, done.output
-    applied = read(tmp_path / "o.jsonl")
+    outputs = ["--keep", "note", "--output", tmp_path / "o.jsonl"]
+    in_process("apply", "--map", found, "--events", again, *outputs, status=0)
+    applied = read_lines(tmp_path / "o.jsonl")
     assert [row.pop("map_version") for row in applied] == [400] * 5
     for row in served:
         row.pop("map_version")
@@ -146,9 +142,9 @@ def test_a_run_keeps_it(tmp_path: Path) -> None:
         given += [{"id": f"a{index}", "scores": row}, {"id": f"a{index}", "label": NAMES[code]}]
     options, out = tmp_path / "o.toml", tmp_path / "o.jsonl"
     options.write_text("[recalibrator]\nkeeps_order = true\n")
-    path = write(tmp_path / "e.jsonl", given)
+    path = write_lines(tmp_path / "e.jsonl", given)
     run(*CLASSES, "--config", options, "--events", path, "--output", out)
-    served = np.array([[row["probabilities"][name] for name in NAMES] for row in read(out)])
+    served = np.array([[row["probabilities"][name] for name in NAMES] for row in read_lines(out)])
     np.testing.assert_array_equal(served.argmax(axis=1), scores.argmax(axis=1))
     assert abs(served - scores).max() > 0.1
     said = run("--config", options, "--events", path, "--output", tmp_path / "p", expect=2)

@@ -107,7 +107,7 @@ def test_river_takes_models_that_do_not_know_all_classes_yet() -> None:
         ):
             model.predict_proba_one({"cat": wrong, "dog": 1.0, "fox": 0.5})
     with pytest.raises(TypeError, match="must be a river classifier"):
-        RecalibratedClassifier(GaussianNB(), classes=NAMES)  # type: ignore[arg-type]
+        RecalibratedClassifier(GaussianNB(), classes=NAMES)
 
 
 @pytest.mark.nightly

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -16,23 +13,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 from streamcal import Recalibrator
-from streamcal.cli.app import app
+from tests.command_line import in_process, in_shell, read_lines, write_lines
+from tests.crash import crashed
 from tests.multiclass.test_faces import NAMES, stream
 
-CRASH = Path(__file__).parents[1] / "crash.py"
-KILLS = int(
-    os.environ.get("STREAMCAL_CRASH_KILLS", "20" if os.environ.get("STREAMCAL_CRASH") == "full" else "4")
-)
 CLASSES = ("--classes", ",".join(NAMES))
 
 
 def run(*arguments: object, expect: int = 0) -> str:
-    done = CliRunner().invoke(app, ["run", *map(str, arguments)])
-    assert done.exit_code == expect, done.output
-    return done.output
+    return str(in_process("run", *arguments, status=expect).output)
 
 
 def events(count: int, delay: int, keys: Sequence[str | None] = (None,)) -> list[dict[str, Any]]:
@@ -49,15 +40,6 @@ def events(count: int, delay: int, keys: Sequence[str | None] = (None,)) -> list
     return found
 
 
-def write(path: Path, rows: Sequence[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 @pytest.mark.parametrize("keys", [(None,), ("x", "y")], ids=["one engine", "keys"])
 def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tuple[str | None, ...]) -> None:
     """Each label is judged by the forecasts as of its prediction, however late it comes."""
@@ -66,7 +48,7 @@ def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tup
     summary = tmp_path / "s.json"
     out = tmp_path / "out.jsonl"
     said = run(
-        *CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", out, "--summary", summary
+        *CLASSES, "--events", write_lines(tmp_path / "e.jsonl", given), "--output", out, "--summary", summary
     )
     engines = {key: Recalibrator(classes=NAMES) for key in keys}
     held: dict[str, tuple[Any, Any, Any]] = {}
@@ -80,7 +62,7 @@ def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tup
         else:
             engine, row, memo = held[event["id"]]
             engine.learn_one(row, event["label"], memo=memo)
-    rows = read(out)
+    rows = read_lines(out)
     served = np.array([[row["probabilities"][name] for name in NAMES] for row in rows])
     assert np.abs(served - np.array(expected)).max() < 1e-12
     assert [row["scores"] for row in rows] == [event["scores"] for event in given if "scores" in event]
@@ -94,7 +76,7 @@ def test_a_run_serves_what_the_engine_in_memory_serves(tmp_path: Path, keys: tup
 def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
     given = events(300, 30)
     plain = tmp_path / "plain.jsonl"
-    run(*CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", plain)
+    run(*CLASSES, "--events", write_lines(tmp_path / "e.jsonl", given), "--output", plain)
     bad = [
         ({"id": "b1", "scores": {"cat": 0.5, "dog": 0.2, "fox": 0.2}}, "must sum to 1"),
         ({"id": "b2", "scores": {"cat": 0.5, "dog": 0.5}}, "'fox' has none"),
@@ -109,9 +91,9 @@ def test_what_is_rejected_is_said_and_changes_nothing(tmp_path: Path) -> None:
     mixed = [*given[:200], *(event for event, _ in bad), *given[200:]]
     out, rejects = tmp_path / "out.jsonl", tmp_path / "rejects.jsonl"
     wanted = ("--output", out, "--rejects", rejects)
-    run(*CLASSES, "--events", write(tmp_path / "f.jsonl", mixed), *wanted)
+    run(*CLASSES, "--events", write_lines(tmp_path / "f.jsonl", mixed), *wanted)
     assert out.read_text() == plain.read_text()
-    reasons = {json.loads(row["raw"])["id"] + row["reason"] for row in read(rejects)}
+    reasons = {json.loads(row["raw"])["id"] + row["reason"] for row in read_lines(rejects)}
     assert len(reasons) == len(bad)
     for event, word in bad:
         assert any(each.startswith(event["id"]) and word in each for each in reasons), word
@@ -122,7 +104,7 @@ def test_tables_in_and_out(tmp_path: Path) -> None:
     """CSV and Parquet have a column for each class; answers of Parquet are structs, of CSV JSON."""
     given = events(200, 20)
     plain = tmp_path / "plain.jsonl"
-    jsonl = write(tmp_path / "e.jsonl", given)
+    jsonl = write_lines(tmp_path / "e.jsonl", given)
     run(*CLASSES, "--events", jsonl, "--output", plain)
     flat = [
         {"id": each["id"], "time": each["time"], "label": each.get("label")}
@@ -139,7 +121,7 @@ def test_tables_in_and_out(tmp_path: Path) -> None:
     for _ in range(2):  # the second time over rows of the first
         run(*CLASSES, "--events", jsonl, "--output", tmp_path / "o.parquet")
         run(*CLASSES, "--events", jsonl, "--output", tmp_path / "o.csv")
-    rows = read(plain)
+    rows = read_lines(plain)
     assert pl.read_parquet(tmp_path / "o.parquet")["probabilities"].to_list() == [
         row["probabilities"] for row in rows
     ]
@@ -150,16 +132,14 @@ def test_tables_in_and_out(tmp_path: Path) -> None:
 def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
     given = events(400, 150)
     whole, parts = tmp_path / "whole.jsonl", tmp_path / "parts.jsonl"
-    path = write(tmp_path / "e.jsonl", given)
+    path = write_lines(tmp_path / "e.jsonl", given)
     run(*CLASSES, "--events", path, "--output", whole)
     store = ("--store", tmp_path / "s.db", "--output", parts)
     for until in (150, 151, 400, len(given)):
-        run(*CLASSES, "--events", write(path, given[:until]), *store)
+        run(*CLASSES, "--events", write_lines(path, given[:until]), *store)
     assert parts.read_text() == whole.read_text()
-    for command in ("show", "report"):
-        more = ["--output", str(tmp_path / "r.html")] if command == "report" else []
-        done = CliRunner().invoke(app, [command, str(tmp_path / "s.db"), *more])
-        assert done.exit_code == 0, done.output
+    for command in (["show"], ["report", "--output", tmp_path / "r.html"]):
+        in_process(*command, tmp_path / "s.db", status=0)
     said = run("--classes", "cat,dog,cow", "--events", path, *store, expect=3)
     assert "other options: classes (('cat', 'dog', 'fox'), now ('cat', 'dog', 'cow'))" in said
     said = run("--events", path, *store, expect=3)
@@ -169,27 +149,15 @@ def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
 @pytest.mark.crash
 def test_killed_and_yet_the_same(tmp_path: Path) -> None:
     """The rows of the output, and every byte of state, after kills at random moments."""
-    path = write(tmp_path / "e.jsonl", events(1_000, 200, ("x", "y")))
-    kept: list[Any] = []
-    seconds = 0.0
-    for kills in (0, KILLS):
-        folder = tmp_path / str(kills)
-        folder.mkdir()
-        made = ["--store", str(folder / "s.db"), "--output", str(folder / "o.jsonl")]
-        life = str(seconds / KILLS)
-        arguments = ["run", *CLASSES, "--events", str(path), *made]
-        done = subprocess.run(
-            [sys.executable, CRASH, "11", str(kills), life, "50", "--", *arguments],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        last, killed = done.stdout.split()[-3::2]
-        assert int(killed) == kills
-        seconds = seconds or float(last)
-        with closing(sqlite3.connect(folder / "s.db")) as database:
+    path = write_lines(tmp_path / "e.jsonl", events(1_000, 200, ("x", "y")))
+    kept, seconds = [], 0.0
+    for kills in (0, 4):
+        store, out = tmp_path / f"{kills}.db", tmp_path / f"{kills}.jsonl"
+        command = ["run", *CLASSES, "--events", path, "--store", store, "--output", out]
+        seconds = crashed(command, kills, seconds / 4)
+        with closing(sqlite3.connect(store)) as database:
             engines = database.execute("SELECT key, state FROM engines ORDER BY key").fetchall()
-        kept.append((read(folder / "o.jsonl"), engines))
+        kept.append((read_lines(out), engines))
     assert kept[0] == kept[1]
     assert len(kept[0][1]) == 2
 
@@ -201,13 +169,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "multiclass.md"
 
 
 def test_runs_of_the_page(tmp_path: Path) -> None:
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    found = []
-    for code in re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL):
-        done = subprocess.run(
-            ["bash", "-ec", code], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-        )
-        found.append([json.loads(line) for line in done.stdout.splitlines()])
+    codes = re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = [[json.loads(line) for line in in_shell(code, tmp_path).splitlines()] for code in codes]
     classes, (learned, applied), keys = found
     assert [row["probabilities"] for row in classes] == [
         pytest.approx({"cat": 0.7, "dog": 0.2, "fox": 0.1}),

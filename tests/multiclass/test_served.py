@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.command_line import read_lines, write_lines
 from tests.multiclass.test_faces import NAMES
-from tests.multiclass.test_run import CLASSES, events, read, run, write
+from tests.multiclass.test_run import CLASSES, events, run
 from tests.serve.conftest import *  # noqa: F403  # kills what a failed test leaves behind
 from tests.serve.servers import LINES, Served, lines
 
@@ -17,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 def test_requests_are_answered_as_by_a_run_and_again_after_a_kill(tmp_path: Path) -> None:
     given = events(120, 40)
-    run(*CLASSES, "--events", write(tmp_path / "e.jsonl", given), "--output", tmp_path / "o.jsonl")
+    run(*CLASSES, "--events", write_lines(tmp_path / "e.jsonl", given), "--output", tmp_path / "o.jsonl")
     server = Served(tmp_path / "s.db", *CLASSES)
     answers = []
     for start in range(0, len(given), 80):
@@ -31,7 +32,7 @@ def test_requests_are_answered_as_by_a_run_and_again_after_a_kill(tmp_path: Path
             assert status == 200
         server.stop(signal.SIGKILL)
         server = Served(tmp_path / "s.db", *CLASSES)
-    assert answers == read(tmp_path / "o.jsonl")
+    assert answers == read_lines(tmp_path / "o.jsonl")
     sent = [event for event in given if "scores" in event]
     again = server.ask("POST", "/v1/predictions", lines(*sent), LINES)
     assert again == (200, answers), "settled ones, too"

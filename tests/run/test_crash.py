@@ -1,15 +1,9 @@
-"""kill -9 at random moments, restart every time: the same as the run that never stopped.
-
-The test takes a part of the flights stream; STREAMCAL_CRASH=full takes all of it.
-"""
+"""kill -9 at random moments, restart every time: the same as the run that never stopped."""
 
 from __future__ import annotations
 
 import gzip
-import os
 import sqlite3
-import subprocess
-import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,15 +14,13 @@ import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
 
 from streamcal.join.entries import Pending
-from tests.command_line import FLIGHTS, streamcal
+from tests.command_line import FLIGHTS, streamcal, write_lines
+from tests.crash import crashed
 from tests.join.recorder import Early, stored_entries
 
-FULL = os.environ.get("STREAMCAL_CRASH") == "full"
-KILLS = 50
-FEWER_KILLS = 50 if FULL else 15
-PREDICTIONS = 10**9 if FULL else 16_000
-FEWER = 10**9 if FULL else 4_000  # of what is taken event by event
-MAX_EVENTS = 2000 if FULL else 300
+FEWER_KILLS = 15
+PREDICTIONS, FEWER = 16_000, 4_000  # fewer of what is taken event by event
+MAX_EVENTS = 300
 
 
 def flights(folder: Path, count: int = PREDICTIONS) -> dict[str, Path]:
@@ -55,8 +47,8 @@ def flights(folder: Path, count: int = PREDICTIONS) -> dict[str, Path]:
 
 def crash(
     folder: Path, inputs: dict[str, Path], name: str, kills: int = 0, longest: float = 0.0
-) -> tuple[dict[str, bytes], Any, int, float]:
-    """Run with some kills; return outputs, state, the number of kills that struck, and seconds."""
+) -> tuple[dict[str, bytes], Any, float]:
+    """Run with some kills; return outputs, state, and seconds."""
     out = folder / name
     out.mkdir()
     outputs = {
@@ -65,36 +57,40 @@ def crash(
         "--maps": out / "maps.jsonl",
         "--store": out / "state.db",
     }
-    arguments = [str(each) for pair in (inputs | outputs).items() for each in pair]
-    script = Path(__file__).parents[1] / "crash.py"
-    done = subprocess.run(
-        [sys.executable, script, "7", str(kills), str(longest), str(MAX_EVENTS), "--", "run", *arguments],
-        capture_output=True,
-        check=False,
-        timeout=3000,
-    )
-    assert done.returncode == 0, done.stderr.decode()[-2000:]
-    seconds, killed = done.stdout.split()[-3::2]
-    assert b"Traceback" not in done.stderr, done.stderr.decode()[-2000:]
+    arguments = [each for pair in (inputs | outputs).items() for each in pair]
+    seconds = crashed(["run", *arguments], kills, longest, MAX_EVENTS, 7)
+    stored = outputs.pop("--store")
     contents = {
         option: gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         for option, path in outputs.items()
-        if option != "--store"
     }
-    with sqlite3.connect(outputs["--store"]) as db:
+    with sqlite3.connect(stored) as db:
         state = {
             "engines": db.execute("SELECT number, key, state FROM engines ORDER BY key").fetchall(),
             "maps": db.execute("SELECT * FROM maps ORDER BY seq").fetchall(),
             "rejects": db.execute("SELECT * FROM rejects ORDER BY seq").fetchall(),
         }
     db.close()
-    store = SqliteStore(outputs["--store"], read_only=True)
+    store = SqliteStore(stored, read_only=True)
     found = store.load()
     # How entries and corrections are packed depends on how the stream was cut into batches.
     state |= {"entries": stored_entries(found), "segments": dict(found.segments)}
     state |= {"run": found.run, "positions": found.positions}
     store.close()
-    return contents, state, int(killed), float(seconds)
+    return contents, state, seconds
+
+
+def killed_and_whole(folder: Path, inputs: dict[str, Path], kills: int, parts: int) -> tuple[Any, Any]:
+    """Check that a run that is killed gives what one gives that is not; return the outputs and the state.
+
+    A kill comes at any time from 0 to so many parts of the run.
+    """
+    whole, state, seconds = crash(folder, inputs, "whole")
+    broken, restored, _ = crash(folder, inputs, "broken", kills, seconds / parts)
+    for name, each in state.items():
+        assert restored[name] == each, name
+    assert broken == whole
+    return whole, state
 
 
 def entries(state: Any, kind: type) -> list[Any]:
@@ -107,37 +103,22 @@ def test_killed_with_segments(tmp_path: Path) -> None:
     """Each prediction has one of 2,000 segments, and one of 3 devices."""
     inputs = flights(tmp_path, FEWER)
     rows = map(msgspec.json.decode, inputs["--events"].read_bytes().splitlines())
-    lines = [
-        msgspec.json.encode(row | {"shop": f"s{at * at % 2003}", "device": at % 3})
-        for at, row in enumerate(rows)
-    ]
-    inputs["--events"].write_bytes(b"\n".join(lines) + b"\n")
+    shops = [row | {"shop": f"s{at * at % 2003}", "device": at % 3} for at, row in enumerate(rows)]
+    write_lines(inputs["--events"], shops)
     inputs["--config"] = tmp_path / "run.toml"
     inputs["--config"].write_text('[segments]\nfields = ["shop", "device"]\n')
-    whole, state, _, seconds = crash(tmp_path, inputs, "whole")
-    broken, restored, killed, _ = crash(tmp_path, inputs, "broken", FEWER_KILLS, seconds / 12)
-    for name, each in state.items():
-        assert restored[name] == each, name
-    assert broken == whole
+    _, state = killed_and_whole(tmp_path, inputs, FEWER_KILLS, 12)
     assert len(state["segments"]) > 500
-    assert killed == FEWER_KILLS
 
 
 @pytest.mark.crash
 def test_killed_fifty_times_and_yet_the_same(tmp_path: Path) -> None:
-    inputs = flights(tmp_path)
-    whole, state, _, seconds = crash(tmp_path, inputs, "whole")
-    # A kill comes at any time from 0 to this: fifty of them take less than the run, which so meets them all.
-    broken, restored, killed, _ = crash(tmp_path, inputs, "broken", KILLS, seconds / 40)
-    print(f"\nkilled {killed} times; {len(whole['--output'].splitlines()):,} answers")
-    for name, rows in state.items():
-        assert restored[name] == rows, name
-    assert broken == whole
+    """Fifty kills take less than the run, which so meets them all."""
+    whole, state = killed_and_whole(tmp_path, flights(tmp_path), 50, 40)
     answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
     assert len({row["id"] for row in answers}) == len(answers) >= 16_000
     # The label of nobody waits, or has expired.
     assert len(state["rejects"]) + len(entries(state, Early)) == 3
-    assert killed == KILLS
 
 
 @pytest.mark.crash
@@ -149,20 +130,13 @@ def test_killed_with_implied_negatives(tmp_path: Path) -> None:
     inputs["--labels"].write_bytes(gzip.compress(b"".join(positives)))
     inputs["--config"] = tmp_path / "run.toml"
     inputs["--config"].write_text('[join]\nmissing_labels = "negative"\nlabel_delay_limit = "PT5H"\n')
-    whole, state, _, seconds = crash(tmp_path, inputs, "whole")
-    broken, restored, killed, _ = crash(tmp_path, inputs, "broken", FEWER_KILLS, seconds / 12)
+    whole, state = killed_and_whole(tmp_path, inputs, FEWER_KILLS, 12)
     counts = msgspec.json.decode(state["run"])["pipeline"]["join"]["counts"]
-    print(f"\nkilled {killed} times; {counts}")
-    assert msgspec.json.decode(restored["run"])["pipeline"]["join"]["counts"] == counts
-    for name, rows in state.items():
-        assert restored[name] == rows, name
-    assert broken == whole
     answers = [msgspec.json.decode(line) for line in whole["--output"].splitlines()]
     assert len({row["id"] for row in answers}) == len(answers) == counts["predictions"]
     assert counts["predictions"] == counts["joined"] + counts["implied"] + len(entries(state, Pending))
     assert min(counts[name] for name in ("joined", "implied", "contradicted")) > 10
     assert any(entry.told for entry in entries(state, Pending))
-    assert killed == FEWER_KILLS
 
 
 # kill -9 at random moments while tables and patterns of files are read: each row counts once
@@ -200,43 +174,14 @@ def inputs(folder: Path) -> list[str]:
 @pytest.mark.crash
 def test_killed_at_any_moment_each_row_counts_once(tmp_path: Path) -> None:
     options = inputs(tmp_path)
-    found, seconds = {}, 0.0
-    for name, kills in (("whole", 0), ("killed", TABLE_KILLS)):
-        out = tmp_path / name
-        out.mkdir()
-        outputs = [
-            "--output",
-            str(out / "a.jsonl"),
-            "--rejects",
-            str(out / "r.jsonl"),
-            "--store",
-            str(out / "s.db"),
-        ]
-        script = [sys.executable, str(Path(__file__).parents[1] / "crash.py")]
-        done = subprocess.run(
-            [
-                *script,
-                "5",
-                str(kills),
-                str(seconds / TABLE_KILLS),
-                "200",
-                "--",
-                "run",
-                *options,
-                *outputs,
-            ],
-            capture_output=True,
-            check=False,
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr.decode()[-2000:]
-        last, killed = done.stdout.split()[-3::2]
-        assert int(killed) == kills
-        seconds = float(last)
-        found[name] = (out / "a.jsonl").read_bytes(), (out / "r.jsonl").read_bytes()
-    assert found["killed"] == found["whole"]
-    assert found["whole"][0].count(b"\n") == TABLE_ROWS
-    assert b"a label must equal 0 or 1, got 7" in found["whole"][1]
-    assert b"in column 'label'" in found["whole"][1]
-    replayed = streamcal("replay", "--store", tmp_path / "killed" / "s.db", *options)
-    assert replayed.returncode == 0, replayed.stderr
+    found, seconds = [], 0.0
+    for kills in (0, TABLE_KILLS):
+        store, *outputs = (tmp_path / f"{kills}.{name}" for name in ("db", "answers.jsonl", "rejects.jsonl"))
+        made = ["--store", store, "--output", outputs[0], "--rejects", outputs[1]]
+        seconds = crashed(["run", *options, *made], kills, seconds / TABLE_KILLS, 200, 5)
+        found.append([path.read_bytes() for path in outputs])
+    assert found[0] == found[1]
+    assert found[0][0].count(b"\n") == TABLE_ROWS
+    assert b"a label must equal 0 or 1, got 7" in found[0][1]
+    assert b"in column 'label'" in found[0][1]
+    streamcal("replay", "--store", store, *options, status=0)

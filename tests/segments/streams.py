@@ -27,7 +27,7 @@ def played(
     engine: Recalibrator, scores: Floats, labels: Labels, segments: object, late: int = 0
 ) -> tuple[Floats, Floats]:
     """Return pooled and served probabilities, labels learned ``late`` events after their block."""
-    values = list(segments)  # type: ignore[call-overload]
+    values = list(segments)
     pooled, served, memos = list[Floats](), list[Floats](), list[list[bytes]]()
     for begin in range(0, len(scores), BLOCK):
         block = slice(begin, begin + BLOCK)

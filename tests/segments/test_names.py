@@ -18,12 +18,11 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
-from typer.testing import CliRunner
 
 from streamcal import Recalibrator
-from streamcal.cli.app import app
 from streamcal.frames import backtest
 from streamcal.segments.corrections_c import name_of
+from tests.command_line import in_process
 from tests.segments.test_run import run, stream, written
 
 MORNING = datetime(2026, 1, 31, 8, 0)
@@ -80,7 +79,6 @@ def of_a_program(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
     engine = Recalibrator(segments="seg", own_engines=0)
     labels, names = [row["label"] for row in rows], [row["seg"] for row in rows]
     engine.learn_many([0.5] * 70, labels, segments=names)
-    assert engine.by_segment is not None
     return {row.segment for row in engine.by_segment.corrections()}
 
 
@@ -158,22 +156,15 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def applied(folder: Path, *options: str) -> tuple[int, str]:
-    inputs = ["--events", str(folder / "p.jsonl"), "--output", str(folder / "applied.jsonl")]
-    result = CliRunner().invoke(app, ["apply", *inputs, *options])
+def applied(folder: Path, *options: object) -> tuple[int, str]:
+    inputs = ["--events", folder / "p.jsonl", "--output", folder / "applied.jsonl"]
+    result = in_process("apply", *inputs, *options)
     return result.exit_code, " ".join(result.output.split())
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda folder: applied(folder, "--map", str(folder / "map.json")),
-        lambda folder: applied(folder, "--follow", str(folder / "maps.jsonl")),
-    ],
-    ids=["map", "follow"],
-)
-def test_apply_refuses_them(folder: Path, call: Callable[[Path], tuple[int, str]]) -> None:
-    status, said = call(folder)
+@pytest.mark.parametrize(("option", "file"), [("--map", "map.json"), ("--follow", "maps.jsonl")])
+def test_apply_refuses_them(folder: Path, option: str, file: str) -> None:
+    status, said = applied(folder, option, folder / file)
     assert status != 0
     assert all(words in said for words in INSTEAD), said
     assert not (folder / "applied.jsonl").exists() or not (folder / "applied.jsonl").read_bytes()

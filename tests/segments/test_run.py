@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from typer.testing import CliRunner
 
 import streamcal
-from streamcal.cli.app import app
 from streamcal.frames import backtest
 from streamcal.quality.groups import group_figures
 from streamcal.segments.own import WORTH, OwnEngines
 from streamcal.sketch.counts_c import add_labels
+from tests.command_line import in_process, write_lines
+from tests.crash import crashed
 
-CRASH = Path(__file__).parents[1] / "crash.py"
-KILLS = int(
-    os.environ.get("STREAMCAL_CRASH_KILLS", "20" if os.environ.get("STREAMCAL_CRASH") == "full" else "4")
-)
 FIELDS = ("country", "device")
 
 
@@ -98,37 +90,15 @@ def test_intervals_of_groups_hold_at_every_look() -> None:
     assert missed.sum() <= 30
 
 
-def run(folder: Path, *more: str, expect: int = 0, events: str = "") -> str:
+def run(folder: Path, *more: object, events: str = "") -> None:
     """Run on predictions and labels in a folder; or on labelled events, in these files."""
-    options = ["--config", str(folder / "c.toml"), "--store", str(folder / "s.db")]
-    inputs = ["--events", str(folder / (events or "p.jsonl"))]
-    if not events:
-        inputs += ["--labels", str(folder / "l.jsonl")]
-    result = CliRunner().invoke(app, ["run", *inputs, "--output", str(folder / "out.jsonl"), *options, *more])
-    assert result.exit_code == expect, result.output
-    return result.output
+    files = {"config": "c.toml", "store": "s.db", "output": "out.jsonl", "events": events or "p.jsonl"}
+    files |= {} if events else {"labels": "l.jsonl"}
+    in_process("run", *(f"--{name}={folder / file}" for name, file in files.items()), *more, status=0)
 
 
 def written(frame: pl.DataFrame, path: Path, until: float) -> None:
-    rows = [row for row in frame.iter_rows(named=True) if row["time"] < until]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-@pytest.mark.slow
-def test_a_run_that_resumes_serves_the_same(tmp_path: Path) -> None:
-    predictions, labels = stream(2000)
-    outputs = []
-    for parts in ((3000.0, 9e9), (700.0, 1500.0, 9e9)):
-        folder = tmp_path / str(len(parts))
-        folder.mkdir()
-        (folder / "c.toml").write_text('[segments]\nfields = ["country"]\n')
-        for until in parts:
-            written(predictions, folder / "p.jsonl", until)
-            written(labels, folder / "l.jsonl", until)
-            run(folder)
-        outputs.append((folder / "out.jsonl").read_bytes())
-    assert outputs[0].count(b"\n") == 2000
-    assert outputs[0] == outputs[1]
+    write_lines(path, (row for row in frame.iter_rows(named=True) if row["time"] < until))
 
 
 def test_a_state_of_own_engines_restores_them() -> None:
@@ -160,28 +130,23 @@ def test_killed_and_yet_the_same(tmp_path: Path) -> None:
     predictions.write_csv(tmp_path / "p.csv")
     labels.write_parquet(tmp_path / "l.parquet")
     (tmp_path / "c.toml").write_text('[segments]\nfields = ["country"]\n')
-    inputs = ["--events", "p.csv", "--labels", "l.parquet", "--config", "c.toml"]
-    outputs = ["--output", "o.jsonl", "--rejects", "r.jsonl", "--maps", "m.jsonl", "--store", "s.db"]
-    given = [each if each.startswith("--") else str(tmp_path / each) for each in inputs]
-    found, seconds = [], 0.0
-    for kills in (0, KILLS):
+    given = [
+        "--events",
+        tmp_path / "p.csv",
+        "--labels",
+        tmp_path / "l.parquet",
+        "--config",
+        tmp_path / "c.toml",
+    ]
+    outputs, found, seconds = {"output": "o.jsonl", "rejects": "r.jsonl", "maps": "m.jsonl"}, [], 0.0
+    for kills in (0, 4):
         folder = tmp_path / str(kills)
         folder.mkdir()
-        made = [each if each.startswith("--") else str(folder / each) for each in outputs]
-        done = subprocess.run(
-            [sys.executable, CRASH, "11", str(kills), str(seconds / KILLS), "50", "--", "run", *given, *made],
-            capture_output=True,
-            check=False,
-            timeout=600,
-        )
-        assert done.returncode == 0, done.stderr.decode()[-2000:]
-        last, killed = done.stdout.split()[-3::2]
-        assert int(killed) == kills
-        seconds = float(last)
+        made = [f"--{name}={folder / file}" for name, file in (outputs | {"store": "s.db"}).items()]
+        seconds = crashed(["run", *given, *made], kills, seconds / 4)
         with closing(sqlite3.connect(folder / "s.db")) as db:
             engines = db.execute("SELECT key, state FROM engines ORDER BY key").fetchall()
-        found.append([engines, *[(folder / name).read_bytes() for name in ("o.jsonl", "r.jsonl", "m.jsonl")]])
-        result = CliRunner().invoke(app, ["replay", "--store", str(folder / "s.db"), *given])
-        assert result.exit_code == 0, result.output
+        found.append([engines, *[(folder / name).read_bytes() for name in outputs.values()]])
+        in_process("replay", "--store", folder / "s.db", *given, status=0)
     assert found[0] == found[1]
     assert found[0][1].count(b"\n") == 1_000

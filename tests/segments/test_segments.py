@@ -24,7 +24,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWa
 
 
 def view(engine: Recalibrator) -> Any:
-    assert engine.by_segment is not None
     return engine.by_segment
 
 

@@ -10,11 +10,10 @@ import msgspec
 import numpy as np
 import pytest
 from streamcal_connectors.sqlite.store import SqliteStore
-from typer.testing import CliRunner
 
-from streamcal.cli.app import app
 from streamcal.run.ports import Change, SegmentId
 from streamcal.segments import stored_rows
+from tests.command_line import in_process
 from tests.memory import stores
 from tests.segments.test_run import run, stream, written
 
@@ -77,9 +76,8 @@ def test_few_rows_in_memory_give_the_same_answers(tmp_path: Path, monkeypatch: p
             ((folder / "out.jsonl").read_bytes(), dict(checkpoint.segments), dict(checkpoint.engines))
         )
         store.close()
-        inputs = ["--events", str(folder / "p.jsonl"), "--labels", str(folder / "l.jsonl")]
-        options = ["--config", str(folder / "c.toml"), "--store", str(folder / "s.db")]
-        replayed = CliRunner().invoke(app, ["replay", *inputs, *options])
+        files = {"events": "p.jsonl", "labels": "l.jsonl", "config": "c.toml", "store": "s.db"}
+        replayed = in_process("replay", *(f"--{name}={folder / file}" for name, file in files.items()))
         assert "byte-equal" in replayed.output, replayed.output
     assert found[0] == found[1]
     assert len(found[0][1]) > 200

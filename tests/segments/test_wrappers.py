@@ -83,14 +83,13 @@ def test_scikit_learn() -> None:
 
 def test_the_map_of_a_segment_is_what_is_served() -> None:
     frame = events(6000, seed=3)
-    engine = Recalibrator(mode="auto", segments=FIELDS)  # type: ignore[arg-type]
+    engine = Recalibrator(mode="auto", segments=FIELDS)
     segments = list(zip(frame["country"], frame["device"], strict=True))
     engine.learn_many(frame["score"] ** 2, frame["label"], "source", segments=segments)
     for part in (slice(0, 2000), slice(2000, 6000)):
         engine.learn_many(frame["score"][part], frame["label"][part], segments=segments[part])
     engine.refresh()
     view = engine.by_segment
-    assert view is not None
     scores = np.concatenate([[0.0, 1e-13, 1.0 - 1e-13, 1.0], np.linspace(0.0, 1.0, 10_001)])
     for names in (("c0", 1), ("c3", 2), (None, 0), ("elsewhere", "new")):
         served = engine.predict_many(scores, [names] * len(scores))

@@ -18,7 +18,11 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import writing
 from streamcal.run.ports import SourceOptions
 from streamcal.run.rows import Recalibrated
-from tests.command_line import streamcal, synthetic
+from tests.command_line import (
+    in_process,
+    streamcal,
+    synthetic,  # in forks, each would import s3fs: a second
+)
 from tests.connectors.objects.server import KEY, SECRET, fetch, served
 from tests.connectors.sources import read
 
@@ -42,7 +46,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
-    import s3fs  # type: ignore[import-untyped]
+    import s3fs
 
     for name, value in {
         "AWS_ENDPOINT_URL": endpoint,
@@ -80,33 +84,30 @@ class Bucket:
         return sorted(each.partition("/")[2] for each in self.files.find(self._name))
 
 
+def options(given: dict[str, Any], **more: object) -> list[str]:
+    return [f"--{name}={value}" for name, value in (given | more).items()]
+
+
 def lines(first: int, count: int) -> bytes:
     return b"".join(b'{"id":"%d","score":0.5,"time":%d}\n' % (i, i) for i in range(first, first + count))
 
 
 @pytest.mark.parametrize("ending", ["csv.gz", pytest.param("parquet", marks=pytest.mark.nightly)])
 def test_a_run_gives_what_it_gives_of_files(bucket: Bucket, tmp_path: Path, ending: str) -> None:
-    source, predictions, labels = synthetic(tmp_path)
-    local: list[Any] = ["--calibration", source, "--events", predictions, "--labels", labels]
-    remote = [
-        bucket.put(f"in/{each.name}", each.read_bytes()) if isinstance(each, Path) else each for each in local
-    ]
-    own = tmp_path / f"answers.{ending}"
-    maps, map_file = tmp_path / "maps.jsonl", tmp_path / "map.json"
-    assert not streamcal("run", *local, "--output", own, "--maps", maps, "--map", map_file).returncode
-    done = streamcal(
-        *("run", *remote, "--output", bucket.url(f"out/answers.{ending}")),
-        *("--maps", bucket.url("out/maps.jsonl")),
-    )
-    assert done.returncode == 0, done.stderr
+    local = dict(zip(("calibration", "events", "labels"), synthetic(tmp_path), strict=True))
+    remote = {name: bucket.put(f"in/{each.name}", each.read_bytes()) for name, each in local.items()}
+    own, maps, map_file = (tmp_path / name for name in (f"answers.{ending}", "maps.jsonl", "map.json"))
+    run = [*options(local, output=own, maps=maps), "--map", map_file]
+    in_process("run", *run, status=0)
+    answers = bucket.url(f"out/answers.{ending}")
+    in_process("run", *options(remote, output=answers, maps=bucket.url("out/maps.jsonl")), status=0)
     assert bucket.get(f"out/answers.{ending}") == own.read_bytes()
     assert bucket.get("out/maps.jsonl") == maps.read_bytes()
 
     again = tmp_path / "again.parquet"
-    assert not streamcal("apply", "--map", map_file, "--events", own, "--output", again).returncode
-    answers = bucket.url(f"out/answers.{ending}")
-    done = streamcal("apply", "--map", map_file, "--events", answers, "--output", bucket.url("again.parquet"))
-    assert done.returncode == 0, done.stderr
+    apply = {"map": map_file}
+    in_process("apply", *options(apply, events=own, output=again), status=0)
+    in_process("apply", *options(apply, events=answers, output=bucket.url("again.parquet")), status=0)
     assert bucket.get("again.parquet") == again.read_bytes()
 
 
@@ -182,8 +183,8 @@ def test_what_is_refused_says_what_to_do_and_shows_no_credentials(
         (["--events", everything, "--output", output], "one of the files that"),
         (["--events", bucket.url("*.csv"), "--output", "-"], "*.csv: no object matches this pattern"),
     ):
-        done = streamcal("run", *arguments)
-        assert done.returncode, arguments
+        done = in_process("run", *arguments)
+        assert done.exit_code, arguments
         assert said in done.stderr
     assert bucket.keys() == ["in.jsonl"]
     for wrong, options, said in (
@@ -197,7 +198,7 @@ def test_what_is_refused_says_what_to_do_and_shows_no_credentials(
             ObjectConnector().source(wrong, options)
         assert "hunter2" not in str(refused.value)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", wrong := "not-the-secret")
-    done = streamcal("run", "--events", url, "--output", "-")
+    done = streamcal("run", "--events", url, "--output", "-")  # here, fsspec has a client that can
     assert done.returncode
     said = f"cannot read {url}: Forbidden. Credentials and the endpoint come from the environment"
     assert said in done.stderr

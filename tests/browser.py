@@ -5,19 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
-
 
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome")
 
 
 @pytest.fixture(scope="module")  # not longer: while it is open, no other test of the process may use asyncio
-def chromium() -> Iterator[Browser]:
+def chromium() -> Iterator[Any]:
     path = next((found for name in _NAMES if (found := shutil.which(name))), None)
     if not os.environ.get("CI"):
         pytest.importorskip("playwright", reason="needs Playwright: pip install playwright")

@@ -34,8 +34,6 @@ def uncompiled(name: str) -> ModuleType:
             pytest.fail("nothing was compiled")
         pytest.skip("nothing was compiled: there was no C compiler at the installation")
     spec = spec_of(name)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     assert str(module.__file__).endswith(".py")
@@ -55,7 +53,7 @@ def import_uncompiled() -> None:
     """Let this process import all compiled modules as Python; none may have been imported before."""
     for name in [name for name in sys.modules if name == "streamcal" or name.startswith("streamcal.")]:
         del sys.modules[name]
-    sys.meta_path.insert(0, FromPython)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, FromPython)
 
 
 def learned() -> str:
@@ -64,7 +62,7 @@ def learned() -> str:
     from streamcal.testing import NormalPair
 
     engine = streamcal.Recalibrator()
-    scores, labels = NormalPair(0.3).sample(800, np.random.default_rng(2))
+    scores, labels = NormalPair(0.3).sample(400, np.random.default_rng(2))
     for score, label in zip(scores.tolist(), labels.tolist(), strict=True):
         engine.learn_one(score, label)
     state = engine.to_bytes()
@@ -82,9 +80,9 @@ def classed() -> str:
     for classes in (3, 70):  # all have an engine, or the few with most labels
         rng = np.random.default_rng(classes)
         engine, memos = Recalibrator(classes=[f"{code}" for code in range(classes)]), {}
-        rows, codes = rng.dirichlet(np.full(classes, 0.5), 300), rng.geometric(0.3, 300) % classes
+        rows, codes = rng.dirichlet(np.full(classes, 0.5), 200), rng.geometric(0.3, 200) % classes
         engine.learn_many(rows[:40], codes[:40], "source")
-        for i in range(40, 180):
+        for i in range(40, 120):
             answers = engine.answer_many(rows[i : i + 1], observes=bool(i % 3))
             found.update(answers.probabilities.tobytes())
             (memos[i],) = answers.memos
@@ -93,7 +91,7 @@ def classed() -> str:
                 engine.learn_one(rows[past], int(codes[i]), weight=float(i % 2 + 1), memo=memos[past])
             else:
                 engine.learn_one(rows[i], int(codes[i]), "source" if i % 9 else "target")
-        engine.learn_many(rows[180:], codes[180:])
+        engine.learn_many(rows[120:], codes[120:])
         found.update(engine.predict_one(rows[0]).tobytes() + engine.to_bytes())
     return found.hexdigest()
 
@@ -121,7 +119,7 @@ def joined() -> str:
         ids = [f"é{number}" for number in (times.astype(int) // 3 - rng.integers(0, 30, 500)).tolist()]
         keys = rng.choice(["k", None], 500).tolist()
         block = Block(ids, score, label, times, "target", keys)
-        batch = MicroBatch(block, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)  # type: ignore[list-item]
+        batch = MicroBatch(block, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)
         outcome = pipeline.process(batch)
         found.update(repr((list(outcome.answers), outcome.rejects)).encode())
     found.update(pipeline.join.to_bytes())

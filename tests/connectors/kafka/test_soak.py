@@ -12,7 +12,7 @@ from tests.soak import Soak
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("seconds", [12, pytest.param(300, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("seconds", [8, pytest.param(300, marks=pytest.mark.nightly)])
 def test_soak(killable_broker: Broker, kafka: Kafka, tmp_path: Path, seconds: int) -> None:
     def check_once(folder: Path, seed: int) -> None:
         *_, last = Soak(kafka.broker, folder, seed).go_on(seconds)

@@ -48,7 +48,9 @@ def served(jars: Path) -> Iterator[str]:
             "jclouds.provider=filesystem-nio2\n"
             f"jclouds.filesystem.basedir={data}\n"
         )
-        command = ["java", "-Xmx256m", f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
+        # It lives for seconds: an optimising compiler would take longer than it saves.
+        command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+        command += [f"-Dlogback.configurationFile={HERE / 'logback.xml'}"]
         command += ["-cp", f"{jars}/*", "org.gaul.s3proxy.Main", "--properties", str(settings)]
         with log.open("wb") as out, subprocess.Popen(command, stdout=out, stderr=out) as server:
             try:

@@ -70,7 +70,7 @@ class Fork(subprocess.Popen[Any]):
     def _internal_poll(self, *_: Any, **__: Any) -> int | None:
         with suppress(subprocess.TimeoutExpired):
             self._wait(0.0)
-        return self.returncode  # type: ignore[no-any-return]
+        return self.returncode
 
 
 def forked(
@@ -181,7 +181,7 @@ if __name__ == "__main__":
     gc.freeze()
     sys.argv[1:] = _serve(socket.socket(fileno=int(sys.argv[1])))
     # Small micro-batches are many moments to be killed at.
-    runner.MAX_EVENTS = int(os.environ.get("STREAMCAL_TEST_MAX_EVENTS", runner.MAX_EVENTS))  # type: ignore[misc]
+    runner.MAX_EVENTS = int(os.environ.get("STREAMCAL_TEST_MAX_EVENTS", runner.MAX_EVENTS))
     try:
         main()
         sys.exit()

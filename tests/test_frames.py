@@ -172,7 +172,7 @@ def pandas(**columns: Any) -> tuple[pd.DataFrame, pd.DataFrame]:
     ours = {name: values for name, values in columns.items() if not name.startswith("label_")}
     predictions = {"id": range(N), "score": scores, "time": TIMES, **ours}
     told = {"id": range(N), "label": labels, "time": TIMES + 3600.0, **theirs}
-    return tuple(  # type: ignore[return-value]
+    return tuple(
         pd.DataFrame({name: values for name, values in each.items() if values is not None})
         for each in (predictions, told)
     )
@@ -230,7 +230,7 @@ def test_modes_are_compared_in_a_table() -> None:
     assert found._repr_html_().count("<tr>") == 4
     for wrong in ("auto", []):
         with pytest.raises(ValueError, match="modes must be a list of modes"):
-            streamcal.backtest(predictions, labels, modes=wrong)  # type: ignore[arg-type]
+            streamcal.backtest(predictions, labels, modes=wrong)
 
 
 # Own data as users have it: what a new user writes first gives the plain figures, or says what to write
@@ -276,7 +276,6 @@ def test_a_model_and_a_test_set() -> None:
     assert streamcal.evaluate(texts, answers[:, 1], positive="spam").brier == brier(answers[:, 1], labels)
     calibrated = StreamingCalibratedClassifier(FrozenEstimator(model)).fit(x[400:800], y[400:800])
     found = streamcal.evaluate(y[800:], calibrated.predict_proba(x[800:])[:, 1], baseline=answers[400:, 1])
-    assert found.brier_gain is not None
     assert found.brier_gain > 0.0
 
 
@@ -300,8 +299,9 @@ def test_csv_of_a_german_excel(tmp_path: Path) -> None:
         rows = pd.DataFrame({"id": NAMES, name: values, "time": times})
         rows.to_csv(path, sep=";", decimal=",", index=False, encoding="utf-8-sig", lineterminator="\r\n")
     summary = tmp_path / "summary.json"
-    done = command("run", "--events", paths[0], "--labels", paths[1], "--output", "-", "--summary", summary)
-    assert done.returncode == 0
+    done = command(
+        "run", "--events", paths[0], "--labels", paths[1], "--output", "-", "--summary", summary, status=0
+    )
     assert "'01.01.2026 00:00' in column 'time' is read as 2026-01-01T00:00" in done.stderr
     assert json.loads(summary.read_text())["brier_before"] == brier(SCORES, LABELS)
     with pytest.raises(ValueError, match=r"read the file with sep=';' and decimal=','"):
@@ -327,7 +327,7 @@ def test_three_classes_with_text_labels() -> None:
         with pytest.raises(ValueError, match=r"columns=\{'classes': \['cat', 'dog', 'fox'\], 'prefix': ''\}"):
             streamcal.backtest(rows, **options)
     with pytest.raises(ValueError, match=r"classes is one of columns: columns=\{'classes': …\}"):
-        streamcal.backtest(rows, classes=CLASSES)  # type: ignore[call-overload]
+        streamcal.backtest(rows, classes=CLASSES)
     assert streamcal.backtest(rows, columns=named).summary["classes"]["before"]["accuracy"] == accuracy
 
 
@@ -372,13 +372,11 @@ def test_parquet_by_day(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
         part.drop("day").write_parquet(folder / "part-0.parquet")
     run, pattern = ("run", "--mode", "target", "--output", tmp_path / "out.jsonl", "--events"), "/*/*.parquet"
-    refused = command(*run, tmp_path / "days")
-    assert refused.returncode == 1
+    refused = command(*run, tmp_path / "days", status=1)
     assert "give a pattern of the files" in refused.stderr
     files = sorted((tmp_path / "days").glob("*/*.parquet"))
     assert "put a pattern of several files in quotes" in command(*run, *files).stderr
-    done = command(*run, f"{tmp_path}/days{pattern}", "--summary", tmp_path / "summary.json")
-    assert done.returncode == 0
+    command(*run, f"{tmp_path}/days{pattern}", "--summary", tmp_path / "summary.json", status=0)
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["brier_before"] == brier(SCORES, LABELS)
     lazy = pl.scan_parquet(f"{tmp_path}/days{pattern}")

@@ -1,7 +1,4 @@
-"""Inputs as the world writes them: each path takes what is right, and names what is wrong.
-
-``python -m tests.test_inputs`` prints the table of rows and paths.
-"""
+"""Inputs as the world writes them: each path takes what is right, and names what is wrong."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ import traceback
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event, Thread
 from typing import Any, NamedTuple
 
@@ -319,7 +315,7 @@ def classes_many(scores: Any) -> None:
 
 
 def classes_step(scores: Any) -> None:
-    Recalibrator(classes=CLASSES).step(LabelledEvent(max(scores), "dog", "a", kept=tuple(scores)))  # type: ignore[arg-type]
+    Recalibrator(classes=CLASSES).step(LabelledEvent(max(scores), "dog", "a", kept=tuple(scores)))
 
 
 def classes_frames(scores: Any, columns: Columns = CLASS_COLUMNS) -> None:
@@ -494,7 +490,7 @@ def test_only_maps_are_exported(export: Any, kind: dict[str, Any]) -> None:
 
 def test_messages_name_what_there_is() -> None:
     with pytest.raises(TypeError, match="unknown option 'bin': did you mean 'bins'"):
-        Recalibrator(bin=3)  # type: ignore[call-arg]
+        Recalibrator(bin=3)
     with pytest.raises(ValueError, match=r"'ja'.*; positive= names the one that counts as 1"):
         evaluate(["ja", "nein"], [0.9, 0.2])
     assert evaluate(["ja", "nein"], [0.9, 0.2], positive="ja").brier == pytest.approx(0.025)
@@ -502,25 +498,3 @@ def test_messages_name_what_there_is() -> None:
     with pytest.raises(TypeError, match="labels are a polars LazyFrame, which is not computed yet"):
         evaluate(lazy, [0.9, 0.2])
     assert {"evaluate", "backtest"} <= {*dir(streamcal)}
-
-
-if __name__ == "__main__":
-    print("| input |", *(f"{path.__name__} |" for path in ALL))
-    print("|---" * (1 + len(ALL)) + "|")
-    for each in ROWS:
-        cells = ["refused" if path in each.paths and outcome(each, path) else "taken" for path in ALL]
-        print(
-            f"| {each.name} |",
-            *(f"{cell if path in each.paths else '–'} |" for cell, path in zip(cells, ALL, strict=True)),
-        )
-    print("\n| labels |", *(f"{form} |" for form in STREAMS))
-    print("|---" * (1 + len(STREAMS)) + "|")
-    for mistake in WRONG:
-        cells = []
-        for form in STREAMS:
-            with TemporaryDirectory() as folder:
-                try:
-                    cells.append("{} rejected, {} wrong".format(*of_stream(form, mistake, Path(folder))))
-                except ValueError:
-                    cells.append("refused")
-        print(f"| {mistake.__name__.replace('_', ' ')} |", *(f"{cell} |" for cell in cells))

@@ -343,9 +343,7 @@ def outcome(name: str, form: str, seed: int, folder: Path) -> Outcome | None:
 @cache
 def usual(form: str) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
-        found = outcome("as it is", form, 0, Path(folder))
-    assert found is not None
-    return found
+        return outcome("as it is", form, 0, Path(folder))
 
 
 def verdict(found: Outcome, form: str) -> str:

@@ -119,9 +119,9 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
     with pytest.raises(TypeError, match=r"a number of labels, got datetime\.timedelta\(days=1\)"):
         Recalibrate(window=timedelta(days=1))
     with pytest.raises(TypeError, match="unknown option 'modez': did you mean 'mode'"):
-        Recalibrate(modez="target")  # type: ignore[call-arg]
+        Recalibrate(modez="target")
     with pytest.raises(TypeError, match="must be a river classifier, got StandardScaler"):
-        RecalibratedClassifier(preprocessing.StandardScaler())  # type: ignore[arg-type]
+        RecalibratedClassifier(preprocessing.StandardScaler())
     with pytest.raises(ValueError, match="must differ, got False for both"):
         Recalibrate(pos_val=False)
 

@@ -128,7 +128,6 @@ def test_corrections_of_segments_are_a_table(dialect: Any) -> None:
     labels = (rng.random(n) < np.clip(scores + 0.2 * (land - 1.5), 0.0, 1.0)).astype(int)
     engine = Recalibrator(segments=("it's land", "tier"))
     engine.learn_many(scores, labels, segments=segments)
-    assert engine.by_segment is not None
     table = pa.table(
         {
             "i": range(n + 2),
@@ -167,12 +166,12 @@ def test_own_engines_make_no_table() -> None:
     with pytest.raises(ValueError, match=r"segment 'a' has an engine of its own.*own_engines=0"):
         segmented_query(engine, "duckdb")
     with pytest.raises(TypeError, match=r"got Recalibrator\(.*sql.query writes a RecalibrationMap"):
-        class_query(Recalibrator(classes=["a", "b"]), "duckdb")  # type: ignore[arg-type]
+        class_query(Recalibrator(classes=["a", "b"]), "duckdb")
     with pytest.raises(
         TypeError, match=r"needs their engine, got RecalibrationMap\(.*sql.query writes a map"
     ):
-        segmented_query(engine.map, "duckdb")  # type: ignore[arg-type]
+        segmented_query(engine.map, "duckdb")
     with pytest.raises(ValueError, match=r"dialect must be one of .*, got 'mysql'"):
-        query(RecalibrationMap(version=0), "mysql")  # type: ignore[arg-type]
+        query(RecalibrationMap(version=0), "mysql")
     with pytest.raises(ValueError, match=r"needs an engine that has some, got Recalibrator"):
         segmented_query(Recalibrator(), "duckdb")

@@ -96,8 +96,7 @@ def test_a_run_that_is_refused_changes_none_of_its_outputs(tmp_path: Path) -> No
         (["run", "--output", out, "--rejects", notes], "rejects"),
         (["apply", "--map", tmp_path / "map.json", "--output", notes], "answers"),
     ):
-        done = streamcal(*command, "--events", events(tmp_path, 5))
-        assert done.returncode == 3
+        done = streamcal(*command, "--events", events(tmp_path, 5), status=3)
         assert f"notes has 5 bytes, which are no {kind}" in done.stderr
         assert (out.read_bytes(), notes.read_text()) == (before, "mine\n")
 
@@ -108,7 +107,7 @@ def test_a_store_never_cuts_what_it_does_not_know(tmp_path: Path, how: str) -> N
     home = tmp_path / "home"
     home.mkdir()
     arguments = ["--events", events(home, 1000), "--store", home / "s.db", "--output", home / "o.jsonl"]
-    assert streamcal("run", *arguments).returncode == 0
+    streamcal("run", *arguments, status=0)
     out = home / "o.jsonl"
     before = out.read_bytes()
     events(home, 1, 5000)
@@ -123,8 +122,7 @@ def test_a_store_never_cuts_what_it_does_not_know(tmp_path: Path, how: str) -> N
     else:
         before = b'{"a":"larger file, and none of ours"}\n' * 100_000
         out.write_bytes(before)
-    done = streamcal("run", *arguments)
-    assert done.returncode == 3, done.stderr
+    done = streamcal("run", *arguments, status=3)
     assert "o.jsonl" in done.stderr
     assert "move" in done.stderr
     assert (home / "o.jsonl").read_bytes() == before
@@ -253,7 +251,7 @@ def test_a_named_pipe_waits_for_its_reader(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo.csv.gz"
     os.mkfifo(fifo)
     asked: list[bool] = []
-    sink = opened(fifo, stop=lambda: len(asked.append(True) or asked) > 1000)  # type: ignore[func-returns-value]
+    sink = opened(fifo, stop=lambda: len(asked.append(True) or asked) > 1000)
     opening = threading.Thread(target=sink.resume, args=("", None))
     opening.start()
     read: list[bytes] = []

@@ -63,7 +63,7 @@ class Classes(Kind):
     """Many classes: scores are rows of shares."""
 
     @property
-    def rounding(self) -> float:  # type: ignore[override]
+    def rounding(self) -> float:
         """Sums of a call's labels are rounded otherwise; a mixture takes its steps by call."""
         return 0.0 if self.count == 2 else 0.05 if self.options["mode"] == "auto" else 1e-9
 

@@ -237,7 +237,7 @@ def test_labels_that_a_call_refuses_change_nothing(kind: Kind) -> None:
         (rows, "elsewhere", "'source' or 'target', got 'elsewhere'"),
     ):
         with pytest.raises(ValueError, match=message):
-            learn(engine, wrong, domain)  # type: ignore[arg-type]
+            learn(engine, wrong, domain)
     for call in (engine.predict_many, engine.observe_many, engine.answer_many):
         with pytest.raises(ValueError, match="index 3: "):
             call(scores, rows.segments)

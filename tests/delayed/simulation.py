@@ -136,7 +136,6 @@ def errors(drawn: Drawn, feedback: DelayedFeedback) -> dict[str, float]:
         "wait": counted(final, drawn.times <= DAYS - MATURED),
     }
     estimate = feedback.estimate()
-    assert estimate is not None
     own = which.searchsorted(estimate.cells >> np.int32(_OCTAVE - LEVEL))
     for row, memory in enumerate(("all", "recent")):
         sums = (np.bincount(own, part[row], len(which)) for part in (estimate.positives, estimate.exposures))

@@ -35,7 +35,7 @@ class Stream(NamedTuple):
     def order(self) -> list[int]:
         """Return the predictions that ever get a label, in the order in which these come."""
         order = np.argsort(self.due, kind="stable")
-        return order[np.isfinite(self.due[order])].tolist()  # type: ignore[no-any-return]
+        return order[np.isfinite(self.due[order])].tolist()
 
 
 Delays = Callable[[np.random.Generator, Labels, Floats, Floats], Floats]
@@ -222,7 +222,6 @@ class Cohorts:
         if not release.k:
             release.begin()  # of the first predictions, which have no cohort yet
         state: ReleaseState = release.to_state()
-        assert state.cohorts is not None
         self.start, self.size, times, self.told, self.released, _, waiting, *_ = state.cohorts
         self.mark, self.ages = waiting[:, 1], release.now - times
         self.held = state.held[:-1].reshape(-1, 3)

@@ -44,9 +44,9 @@ def test_blocks_are_as_one_by_one(name: str, options: dict[str, object]) -> None
     stream = made(3000, [73, 1], delays, rate=rate)
     for batch in (25, 100):
         events = acts(stream, batch)
-        one = take(Recalibrator(**options), stream, events)  # type: ignore[arg-type]
+        one = take(Recalibrator(**options), stream, events)
         for seed in range(2):
-            assert_alike(take(Recalibrator(**options), stream, events, seed), one)  # type: ignore[arg-type]
+            assert_alike(take(Recalibrator(**options), stream, events, seed), one)
 
 
 # How large it is
@@ -66,7 +66,6 @@ def test_many_pending_predictions(delays: Delays, rate: float) -> None:
         engine.observe_many(more.scores[i : i + 1000])
         for q in (i + np.flatnonzero(more.labels[i : i + 1000])[:20]).tolist():
             engine.learn_one(float(more.scores[q]), 1, memo=memo_of(n + q))
-    assert engine.label_delays is not None
     assert engine.label_delays.late == 0
     size = len(engine.to_bytes())
     held = Recalibrator.from_bytes(engine.to_bytes())._engine.release.to_state()

@@ -43,7 +43,6 @@ def test_a_doubling_is_followed_before_its_labels_are_final() -> None:
     week = DAYS - CHANGE + 7.0
     assert excess(drawn, delayed, week) < 0.5 * excess(drawn, waits, week)
     mixing = delayed.engine.mixing
-    assert mixing is not None
     assert sum(mixing.weights[name] for name in names_of(EARLY) if name in mixing.weights) > 0.5
 
 

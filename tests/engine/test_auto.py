@@ -49,11 +49,8 @@ def test_before_the_first_target_label_a_mixture_of_the_source_s_maps_serves(n: 
         risks.append([SOURCE.risk(engine.map).total for engine in (auto, source)])
     by_auto, by_source = np.mean(risks, axis=0)
     assert by_auto < 1.5 * by_source
-    assert auto.mixing is not None
     assert not any(name.startswith("target/platt") for name in auto.mixing.weights)
     mine, theirs = auto.certificate, source.certificate
-    assert mine is not None
-    assert theirs is not None
     # Half of δ is kept for the target, and the distance of the two maps is added.
     assert SOURCE.risk(auto.map).total <= mine.risk <= 2.0 * theirs.risk
 
@@ -68,7 +65,6 @@ def flattened(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 def claims_by_label_shift(engine: Recalibrator) -> bool:
     """Return whether the certificate rests on label shift."""
     certificate = engine.certificate
-    assert certificate is not None
     return LABEL_SHIFT_REFUTED in certificate.assumptions
 
 
@@ -104,13 +100,11 @@ def test_an_alarm_withdraws_claims_and_leaves_the_mixture_and_the_source_alone(
     before_alarm = sum(each.map.version <= published[0].map.version + 5 for each in published)
     assert all(claimed[:before_alarm])
     certificate = engine.certificate
-    assert certificate is not None
     assert LABEL_SHIFT_REFUTED in certificate.refuted
     assert not any(claimed[-100:])
     assert not claims_by_label_shift(engine)
     if law is flattened:  # what is certain by the target's own labels stays
         assert certificate.domain == "target"
-        assert certificate.target_risk is not None
         assert certificate.target_risk < 0.1
     assert [each.map.version for each in published] == sorted({each.map.version for each in published})
     fresh, truth = law(20_000, 6)
@@ -158,7 +152,6 @@ def test_nothing_is_served_beyond_the_limits_of_the_labels(sourced: bool) -> Non
         part = slice(start, start + 100)
         engine.observe_many(scores[part])
         engine.learn_many(scores[part], labels[part], memos=memos_of(start, len(labels[part])))
-        assert engine.label_delays is not None
         held = engine.label_delays.held  # until one is a positive
         known = np.append(source, labels[: start + 100 - held])
         least, most = limits_of(len(known), int(known.sum()))
@@ -181,7 +174,6 @@ def test_every_version_that_served_is_published_with_its_mixture() -> None:
         late = LabelEvent(str(i - 100), int(labels[i - 100]))
         for emission in (*emissions, *(engine.step(late) if i >= 100 else ())):
             assert isinstance(emission, MapPublished)
-            assert emission.mixture is not None
             assert emission.map.predict_one(0.3) == engine.predict_one(0.3)
             versions.append(emission.map.version)
             leaders.append(emission.mixture.leader)
@@ -317,7 +309,6 @@ def test_under_label_shift_composites_lead() -> None:
     engine.learn_many(*SOURCE.sample(50_000, rng), "source")
     for score, label in zip(*(column.tolist() for column in TARGET.sample(1000, rng)), strict=True):
         engine.learn_one(score, label, "target")
-    assert engine.mixing is not None
     shifted = sum(weight for name, weight in engine.mixing.weights.items() if name.startswith("composite"))
     assert shifted > 0.5
     source = Recalibrator(mode="source")
@@ -350,7 +341,6 @@ def test_delayed_labels_are_scored_with_the_forecast_of_their_time() -> None:
                     "target",
                     memo=memo_of(seen[late] if told else None),
                 )
-        assert engine.mixing is not None
         return engine.mixing.weights.get("target/platt/0.98", 0.0)
 
     assert weight_of_the_short(told=True) < 0.2 * weight_of_the_short(told=False)
@@ -363,11 +353,11 @@ def test_a_map_that_is_formed_while_another_is_begun_does_not_replace_it(
     engine = Recalibrator()
     engine.learn_many(*NormalPair(0.5).sample(500, np.random.default_rng(1)))
     served, newer = engine._engine.served, RecalibrationMap(version=0, edges=(0.0, 1.0), values=(0.25,))
-    form = Mixed.map.func  # type: ignore[attr-defined]
+    form = Mixed.map.func
 
     def formed(mixed: Mixed) -> RecalibrationMap:
         served.serve(newer, 9)
-        return form(mixed)  # type: ignore[no-any-return]
+        return form(mixed)
 
     monkeypatch.setattr(Mixed, "map", property(formed))
     assert served.base != newer

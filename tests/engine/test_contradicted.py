@@ -51,7 +51,6 @@ def test_contradicted_labels_refute_within_a_hundred() -> None:
         if engine.join.counts.contradicted == 100:
             break
     certificate = engine.certificate
-    assert certificate is not None
     assert ZEROS in certificate.assumptions
     assert certificate.refuted == (ZEROS,)
     assert certificate.target_risk == certificate.risk == 1.0
@@ -73,7 +72,6 @@ def test_a_few_stray_labels_refute_nothing() -> None:
     assert engine.join.counts.contradicted >= 3
     assert engine.alarms == ()
     certificate = engine.certificate
-    assert certificate is not None
     assert certificate.refuted == ()
     assert TRUTH.risk(engine.map).total <= certificate.risk < 0.05
 

@@ -100,7 +100,6 @@ def test_the_map_uses_only_the_window_and_is_formed_again_with_each_pane() -> No
     formed = fit_curve(window.cells, window.level, window.counts).map
     assert engine.map == formed.model_copy(update={"version": engine.version})
     assert np.diff(versions[-50:]).tolist() == [1] * 49
-    assert engine.certificate is not None
     assert engine.certificate.n_target <= held.stop - held.start + 40
 
 

@@ -62,16 +62,24 @@ def test_a_time_may_be_a_datetime(moment: Any) -> None:
     assert engine.join.time == NOW
 
 
-def test_a_time_far_beyond_the_others_is_rejected() -> None:
+@pytest.mark.parametrize(
+    ("time", "reason"),
+    [
+        (4_070_908_800.0, "raise max_jump of [join]"),
+        ((NOW + 5) * 1e3, "is in milliseconds, the others of its input are in seconds"),
+    ],
+)
+def test_a_time_far_beyond_the_others_is_rejected(time: float, reason: str) -> None:
     engine = Recalibrator()
     for i in range(5):
         engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
     engine = Recalibrator.from_bytes(engine.to_bytes())
-    (rejected,) = engine.step(PredictionEvent("far", 0.5, 4_070_908_800.0))
+    odd = PredictionEvent("odd", 0.5, time)
+    (rejected,) = engine.step(odd)
     assert isinstance(rejected, Rejected)
-    assert "raise max_jump of [join]" in rejected.reason
-    assert engine.join.time == NOW + 4
-    assert engine.join.pending == 5
+    assert rejected.event == odd
+    assert reason in rejected.reason
+    assert (engine.join.time, engine.join.pending) == (NOW + 4, 5)
 
 
 WINDOW = dt.timedelta(days=10)
@@ -85,15 +93,3 @@ def test_a_window_of_event_time_needs_the_time_of_every_label(event: Any) -> Non
     with pytest.raises(ValueError, match="the window 10 days, 0:00:00 is a stretch of event time"):
         engine.step(event)
     assert engine.to_bytes() == before
-
-
-def test_an_event_in_another_unit_is_rejected() -> None:
-    engine = Recalibrator()
-    for i in range(5):
-        engine.step(PredictionEvent(f"{i}", 0.5, NOW + i))
-    odd = PredictionEvent("odd", 0.5, (NOW + 5) * 1e3)
-    (rejected,) = engine.step(odd)
-    assert isinstance(rejected, Rejected)
-    assert rejected.event == odd
-    assert "is in milliseconds, the others of its input are in seconds" in rejected.reason
-    assert engine.join.time == NOW + 4

@@ -55,7 +55,7 @@ def test_weights_undo_what_the_score_does_not_tell() -> None:
     errors = {}
     for mode in ("auto", "target"):
         for name, weights in (("fair", 1.0 / chance[seen]), ("naive", None)):
-            engine = Recalibrator(mode=mode)  # type: ignore[arg-type]
+            engine = Recalibrator(mode=mode)
             engine.learn_many(scores[seen], labels[seen], weights=weights)
             errors[mode, name] = float(np.sqrt(np.mean((engine.predict_many(at) - at**2) ** 2)))
         assert errors[mode, "fair"] < 0.06
@@ -72,7 +72,6 @@ def test_certificates_claim_nothing_of_weighted_labels(mode: Any) -> None:
     engine.learn_many(scores, labels, "source", weights=weights)
     engine.learn_many(scores, labels, weights=weights)
     certificate = Recalibrator.from_bytes(engine.to_bytes()).certificate
-    assert certificate is not None
     assert UNWEIGHTED in certificate.refuted
     assert certificate.in_words("risk") == "no claim: labels have unequal weights"
     assert (certificate.risk, certificate.target_risk) == (1.0, 1.0)
@@ -88,8 +87,6 @@ def test_labels_of_one_weight_are_certified_as_those_without(mode: Any) -> None:
     plain.learn_many(scores, labels, domain)
     even.learn_many(scores, labels, domain, weights=np.full(len(labels), 100 / 3))
     ours, theirs = even.certificate, plain.certificate
-    assert ours is not None
-    assert theirs is not None
     assert (ours.refuted, ours.assumptions) == (theirs.refuted, theirs.assumptions)
     assert theirs.risk < 0.2
     assert ours.risk == pytest.approx(theirs.risk, rel=1e-3)
@@ -100,12 +97,10 @@ def test_one_weight_is_enough_and_is_not_forgotten() -> None:
     scores, labels, _ = labels_for_some(10, 20_000)
     engine = Recalibrator(mode="target", window=64)
     engine.learn_many(scores[:2000], labels[:2000])
-    assert engine.certificate is not None
     assert engine.certificate.refuted == ()
     engine.learn_one(0.3, 1, weight=3.0)
     engine.learn_many(scores, labels)
     engine = Recalibrator.from_bytes(engine.to_bytes())
-    assert engine.certificate is not None
     assert engine.certificate.refuted == (UNWEIGHTED,)
 
 
@@ -179,5 +174,5 @@ def test_weights_undo_the_choice_of_labels(mode: Any) -> None:
         if mode == "composite":
             engine.learn_many(source[0], source[1], "source", weights=source[2] if counted else None)
         engine.learn_many(scores, labels, weights=weights if counted else None)
-    assert abs(fair.target.prior - 1 / 3) < 0.05  # type: ignore[operator]
-    assert abs(naive.target.prior - 1 / 3) > 0.25  # type: ignore[operator]
+    assert abs(fair.target.prior - 1 / 3) < 0.05
+    assert abs(naive.target.prior - 1 / 3) > 0.25

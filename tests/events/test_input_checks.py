@@ -68,7 +68,6 @@ def fed(
 def test_one_class_while_others_are_refused(values: list[object], refused: str) -> None:
     for cuts in ([], [1], [7, 30, 44]):
         said = fed(labels(values), cuts)[1]
-        assert said is not None
         assert refused in said
         assert "--positive" in said
 
@@ -88,7 +87,6 @@ def test_single_bad_labels_are_only_rejects(values: list[object]) -> None:
 def test_numbers_of_three_classes_are_refused(values: list[object]) -> None:
     said = {fed(labels(values), cuts)[1] for cuts in ([], [1], [7, 30, 44], [188])}
     (words,) = said
-    assert words is not None
     assert "labels name more classes than 0 and 1: others, such as 2, were refused (10 times" in words
 
 
@@ -99,7 +97,6 @@ def test_scores_in_percent() -> None:
     percent = [i / 7 for i in range(700)]
     for values, ends in ((percent, False), (percent[:20], True), ([0.5, 37, 0.2, 88], True)):
         said = fed(scores(values), [3])[1] if ends else fed(scores(values), [3], ends=False)[1]
-        assert said is not None
         assert "Divide all scores by 100" in said
         assert "first in f, line" in said
     for values, advice in (
@@ -138,6 +135,5 @@ def lines_of(count: int, field: str) -> list[str]:
 def test_labels_without_a_label_end_the_run(count: int, cuts: list[int]) -> None:
     columns = Columns(label="outcome").of("labels")
     said = fed(decoded(lines_of(count, "y"), columns), cuts, ends=count < UNLABELLED)[1]
-    assert said is not None
     assert f"no event ({count} times, first in f, line 1) has a field 'outcome'" in said
     assert "--label NAME" in said

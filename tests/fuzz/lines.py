@@ -7,7 +7,7 @@ import random
 from typing import Any, Final
 
 import msgspec
-import pyarrow  # type: ignore[import-untyped]
+import pyarrow
 from pydantic import ByteSize
 from streamcal_connectors import csv_columns
 
@@ -83,7 +83,7 @@ def try_json(rng: random.Random) -> int:
     alone, whole = JsonDecoder(), JsonDecoder()
     events = [_checked(alone.decode(line)) for line in lines]
     for _ in range(2):  # the second time, it knows what kinds of events come
-        codec.FEWEST = rng.choice((1, BLOCK + 1))  # type: ignore[misc]  # as columns, or as events
+        codec.FEWEST = rng.choice((1, BLOCK + 1))  # as columns, or as events
         block = whole.decode_lines(b"\n".join(lines) + b"\n" * rng.randrange(2))
         if block is not None:
             assert list(map(_plain, block)) == list(map(_plain, events)), (lines, block, events)
@@ -114,7 +114,7 @@ def try_csv(rng: random.Random) -> int:
     if mark != b",":
         rows = [row.replace(b",", mark).replace(b"0.", rng.choice((b"0.", b"0,"))) for row in rows]
     events = [_checked(decoder.decode(row)) for row in rows]
-    csv_columns.FEWEST = 1  # type: ignore[misc]
+    csv_columns.FEWEST = 1
     columns = csv_columns.CsvColumns(header, form=form)
     columns.notes = {"decimal": ""}  # else the first block is decoded one by one, to note it
     block = columns.decode_lines(b"\n".join(rows) + b"\n")

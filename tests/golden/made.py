@@ -151,8 +151,7 @@ class Run(NamedTuple):
         name.write_text(events)
         given = ["--config", folder / "run.toml", "--store", folder / "store.db", *self.options]
         more = [each for option, path in outputs.items() for each in (f"--{option}", folder / path)]
-        done = streamcal("run", "--events", name, "--output", "-", *given, *more)
-        assert done.returncode == 0, done.stderr
+        done = streamcal("run", "--events", name, "--output", "-", *given, *more, status=0)
         return [json.loads(line) for line in done.stdout.splitlines()]
 
     def _predictions(self, start: int, end: int) -> list[dict[str, Any]]:

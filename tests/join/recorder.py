@@ -42,9 +42,7 @@ Entry: TypeAlias = Pending | Early | Settled
 def entry_of(table: IdTable, row: int) -> Entry:
     """Return a row as an object."""
     if table.is_waiting(row):
-        prediction = table.prediction(table.id_of(row))
-        assert prediction is not None
-        return prediction
+        return table.prediction(table.id_of(row))
     since, left = table.since(row), table.object_of(row)
     return Early(since, left) if table.is_early(row) else Settled(since, table.label_of(row), left)
 

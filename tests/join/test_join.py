@@ -39,7 +39,7 @@ from tests.nightly import one_in
 
 
 def drive(events: list[Event], **options: float) -> tuple[Join, Recorder, list[Emission]]:
-    join, recorder = Join(JoinConfig(**options)), Recorder()  # type: ignore[arg-type]
+    join, recorder = Join(JoinConfig(**options)), Recorder()
     return join, recorder, [out for event in events for out in emissions(join, event, recorder)]
 
 
@@ -98,7 +98,7 @@ def test_the_first_label_wins() -> None:
 def test_a_duplicate_prediction_is_refused(events: list[Event]) -> None:
     join, recorder, out = drive(events)
     assert sum(isinstance(o, Recalibrated) for o in out) == 1
-    assert out[-1].code == "duplicate_prediction"  # type: ignore[union-attr]
+    assert out[-1].code == "duplicate_prediction"
     assert join.counts.duplicate == 1
     assert len(recorder.learned) <= 1
 
@@ -108,7 +108,7 @@ def test_a_label_event_may_repeat_the_score() -> None:
         [PredictionEvent("a", 0.3), LabelledEvent(0.3, 1, "a"), LabelledEvent(0.3, 0, "a")]
     )
     assert recorder.learned == [Joined(0.3, 0.5, 1, "target", prediction_index=3)]
-    assert out[-1].code == "conflicting_label"  # type: ignore[union-attr]
+    assert out[-1].code == "conflicting_label"
     assert join.counts == counts(predictions=1, labels=2, joined=1, duplicate=1, conflicting=1)
 
 
@@ -302,7 +302,6 @@ def test_a_label_that_waits_keeps_of_its_text_what_a_reject_keeps() -> None:
     rejects = join.close()
     assert len(rejects) == 20
     for reject in rejects:
-        assert reject.event.origin is not None
         assert reject.event.origin.raw == raw[:RAW_BYTES]
         assert reject.event.origin.line == int(reject.event.id or "")
 

@@ -149,7 +149,7 @@ def test_shift_correction_leaves_0_and_1_unchanged_and_never_fails(
 )
 def test_a_bad_map_is_refused(fields: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
-        RecalibrationMap(**{"version": 1, **fields})  # type: ignore[arg-type]
+        RecalibrationMap(**{"version": 1, **fields})
 
 
 def test_the_schema_in_docs_is_the_models() -> None:

@@ -62,7 +62,6 @@ class LiveFlights:
             stderr=subprocess.PIPE,
             text=True,
         )
-        assert self.process.stderr is not None
         said = self.process.stderr.readline()
         assert said.startswith("page at http://127.0.0.1:"), said
         self.url = said.split()[-1]
@@ -78,7 +77,6 @@ class LiveFlights:
         for thread in self._threads:
             thread.join()
         for file in (*self._files, self.process.stderr):
-            assert file is not None
             file.close()
 
     def _write(self, count: int) -> None:
@@ -100,5 +98,4 @@ class LiveFlights:
             ticks += 1
 
     def _drain(self) -> None:
-        assert self.process.stderr is not None
         self.said = self.process.stderr.read()

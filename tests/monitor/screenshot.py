@@ -7,7 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from playwright.sync_api import sync_playwright
 
@@ -25,9 +25,6 @@ from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from tests.command_line import FLIGHTS
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 _DRAWN: Final = "() => document.querySelectorAll('figure canvas').length > 5"
 
@@ -59,7 +56,7 @@ def main(folder: Path) -> None:
     server.close()
 
 
-def _shoot(browser: Browser, url: str, path: Path, *, narrow: bool = False) -> None:
+def _shoot(browser: Any, url: str, path: Path, *, narrow: bool = False) -> None:
     """Save what a window shows: of a screen in a light room, or of a telephone in a dark one."""
     page = browser.new_page(
         viewport={"width": 390, "height": 844} if narrow else {"width": 1280, "height": 1000},

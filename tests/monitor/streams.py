@@ -10,7 +10,7 @@ from streamcal.run.pipeline import Outcome, Pipeline
 
 
 def labelled(count: int, prefix: str = "", key: str | None = None) -> list[Event]:
-    """Return so many predictions, each with its label a minute later."""
+    """Return so many predictions, each with its label a minute later; the scores are too high."""
     rng = np.random.default_rng(5)
     scores = rng.random(count)
     labels = rng.random(count) < scores**2

@@ -9,28 +9,14 @@ import pytest
 from streamcal.events import Event, LabelEvent, PredictionEvent
 from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import LATEST_REJECTS, RunHistory
-from streamcal.run.order import MicroBatch, TimesRead
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.rows import RejectRow
-
-
-def labelled(count: int, seed: int = 5, key: str | None = None) -> list[Event]:
-    """Return so many predictions, each with its label a minute later; the scores are too high."""
-    rng = np.random.default_rng(seed)
-    scores = rng.random(count)
-    labels = rng.random(count) < scores**2
-    events: list[Event] = []
-    for number, (score, label) in enumerate(zip(scores.tolist(), labels.tolist(), strict=True)):
-        id_, time = f"{seed}-{number}", 1.7e9 + 100.0 * number
-        events.append(PredictionEvent(id_, score, key=key, time=time))
-        events.append(LabelEvent(id_, int(label), time=time + 60.0))
-    return events
+from tests.monitor.streams import labelled, processed
 
 
 def taken(pipeline: Pipeline, course: RunHistory, events: list[Event], step: int = 512) -> None:
     for start in range(0, len(events), step):
-        part = events[start : start + step]
-        course.take(pipeline.process(MicroBatch(part, {}, {}, {}, TimesRead(), (), (), None)))
+        course.take(processed(pipeline, events[start : start + step]))
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +42,6 @@ def test_its_figures_are_those_of_the_table(run: tuple[Pipeline, RunHistory]) ->
         )
     engine = pipeline.engines[None]
     served, certificate = view.served, engine.certificate
-    assert served is not None
-    assert certificate is not None
-    assert served.certified is not None
     assert (served.version, served.target_prior) == (engine.version, engine.target.prior)
     assert served.certified.bounds[0].words == certificate.in_words("risk", ".5f")
     assert view.labels == status.join.joined == status.delay.labels == 4_000
@@ -100,7 +83,7 @@ def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Ru
     pipeline, _ = run
     course = RunHistory()
     first = Pipeline()
-    outcome = first.process(MicroBatch(labelled(64), {}, {}, {}, TimesRead(), (), (), None))
+    outcome = processed(first, labelled(64))
     row, prior = outcome.maps[-1], outcome.priors[-1]
     for number in range(3_000):
         maps = [msgspec.structs.replace(row, version=number)]

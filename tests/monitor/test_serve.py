@@ -6,16 +6,13 @@ import base64
 import time
 import urllib.request
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 import pytest
 
 from streamcal.monitor.latest_status import Live
 from tests.serve.servers import Served
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Browser
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +36,7 @@ def test_serve_shows_the_page_and_stops_with_viewers(tmp_path: Path) -> None:
         assert time.monotonic() - start < 25.0  # else one of its viewers holds it up
 
 
-def test_with_a_token_a_browser_asks_for_it_and_can_only_read(chromium: Browser, tmp_path: Path) -> None:
+def test_with_a_token_a_browser_asks_for_it_and_can_only_read(chromium: Any, tmp_path: Path) -> None:
     token = "0123456789abcdef"
     (tmp_path / "token").write_text(token)
     served = Served(tmp_path / "store.db", "--token-file", tmp_path / "token")

@@ -82,7 +82,6 @@ def test_extreme_priors_of_the_source(prior: float) -> None:
     odds = np.array([9.0, 1.0 / 9.0]) * prior / (1.0 - prior)
     means = odds / (1.0 + odds)
     found = likeliest_prior(np.array([50, 50]), means, prior)
-    assert found is not None
     if prior > 1e-300 and prior < 0.5:  # beyond that, h itself is rounded
         assert found == pytest.approx(0.5, rel=1e-6)
     assert 0.0 <= found <= 1.0
@@ -100,7 +99,6 @@ def test_it_finds_the_prior_of_unlabelled_scores() -> None:
     n = 20_000
     masses = np.histogram(target.sample(n, np.random.default_rng(2))[0], edges)[0]
     found = likeliest_prior(masses, means, 0.3)
-    assert found is not None
     density = 0.05 * means / 0.3 + 0.95 * (1.0 - means) / 0.7
     information = float(np.sum(masses * ((means / 0.3 - (1.0 - means) / 0.7) / density) ** 2))
     assert abs(found - 0.05) < 4.0 / math.sqrt(information)

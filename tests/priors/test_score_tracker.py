@@ -153,7 +153,6 @@ def test_it_tracks_a_moving_prior_on_the_papers_distribution() -> None:
             gathered = gathered[whole:]
             if 60 * step >= 500:
                 p = tracker.prior
-                assert p is not None
                 errors.append(np.log(p / (1 - p) * (1 - q) / q))
     error = np.sqrt(np.mean(np.square(errors)))
     print(f"error of log-odds: {error:.3f}")

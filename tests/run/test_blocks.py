@@ -62,7 +62,7 @@ def run(
     ends = [*sorted(cuts), len(events)]
     for start, end in zip([0, *ends], ends, strict=False):
         part: Any = Block.of(events[start:end], "target") if in_columns else events[start:end]
-        batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(start), 0)], [0], None)  # type: ignore[list-item]
+        batch = MicroBatch(part, {}, {}, {}, TimesRead(), [(_Batch(start), 0)], [0], None)
         outcome = pipeline.process(batch)
         rows = RowEncoder("").encode(outcome.answers)
         assert rows == msgspec.json.Encoder().encode_lines(list(outcome.answers))
@@ -101,7 +101,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
         key, domain = draw(KEYS) if keys else None, draw(DOMAINS) if keys else "target"
         kind = draw(st.sampled_from("pppplllbam"))
         if kind == "p":
-            event = PredictionEvent(id_, draw(SCORES), moment, key, domain, weight=draw(WEIGHTS))  # type: ignore[arg-type]
+            event = PredictionEvent(id_, draw(SCORES), moment, key, domain, weight=draw(WEIGHTS))
             events.append(event)
         elif kind == "l":
             events.append(LabelEvent(id_, draw(st.integers(0, 1)), moment, weight=draw(WEIGHTS)))
@@ -110,7 +110,7 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
         else:
             label = draw(st.integers(0, 1))
             named = id_ if kind == "b" else None
-            events.append(LabelledEvent(draw(SCORES), label, named, moment, key, domain))  # type: ignore[arg-type]
+            events.append(LabelledEvent(draw(SCORES), label, named, moment, key, domain))
     return events
 
 
@@ -258,7 +258,7 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
         (folder / f"{name}.jsonl").write_text("\n".join(each) + "\n")
     options = SourceOptions(columns=Columns(weight="w" if weight else None))
     sources = [connectors.source(str(folder / f"{name}.jsonl"), options) for name in lines]
-    outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))  # type: ignore[arg-type]
+    outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))
     store = connectors.store(str(folder / "run.db"))
     one_by_one: Any = {} if in_columns else {"observer": lambda _: None}
     pipeline = Pipeline(RunConfig(join=JoinConfig(max_pending=150, label_ttl=250.0)), **one_by_one)

@@ -113,7 +113,7 @@ def test_parked_and_revived_engines_are_byte_equal(tmp_path: Path, stored: bool)
         if store is not None:
             checkpoint = store.load()
             assert dict(checkpoint.engines) == found[-1][0]
-            found.append((list(checkpoint.engines), checkpoint.run))  # type: ignore[arg-type]
+            found.append((list(checkpoint.engines), checkpoint.run))
             store.close()
         assert max(held) == 40 if memory == 1 << 30 else 4 <= max(held) < 20
         held.clear()
@@ -153,7 +153,7 @@ def test_a_run_that_is_interrupted_goes_on_with_the_engines_it_needs(tmp_path: P
         store = SqliteStore(tmp_path / "broken.db")
         before = len(read)
         spied = Spy(store, read)
-        drive(spied, KeysConfig(memory=ByteSize(300 << 10)), batches=batches)  # type: ignore[arg-type]
+        drive(spied, KeysConfig(memory=ByteSize(300 << 10)), batches=batches)
         if batches == 3:
             assert len(read) - before <= 1 + 3 * 40
         store.close()

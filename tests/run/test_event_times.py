@@ -50,7 +50,6 @@ def read(
     merge = Merge([((name, ""), -math.inf)], whole=whole, max_jump=JUMP)
     merge.add(name, [Cut(predictions(times, name), 0)], ended=True)
     batch = merge.take()
-    assert batch is not None
     return list(batch.events), batch.times_read
 
 
@@ -63,7 +62,6 @@ def merged(timed: Sequence[float | None]) -> list[Event | Malformed]:
     merge.add("predictions", [Cut(predictions([NOW + i for i in range(300)]), 0)], ended=True)
     merge.add("labels", [Cut(labels(timed), 0)], ended=True)
     batch = merge.take()
-    assert batch is not None
     return [*batch.events]
 
 
@@ -91,7 +89,6 @@ def test_a_partition_that_begins_late_has_the_others_for_neighbours() -> None:
     merge = Merge([(name, -math.inf) for name in names], whole=False, max_jump=JUMP)
     merge.add("p", [Cut(predictions([NOW + i for i in range(20)]), 0)])
     first = merge.take()
-    assert first is not None
     times = [FAR, *(NOW + i for i in range(20, 40))]
     again = Merge(
         [(names[0], NOW + 19), (names[1], -math.inf)], whole=False, max_jump=JUMP, guards=first.guards
@@ -99,7 +96,6 @@ def test_a_partition_that_begins_late_has_the_others_for_neighbours() -> None:
     for each in (merge, again):
         each.add("q", [Cut(predictions(times), 0)])
         batch = each.take()
-        assert batch is not None
         assert [event.time for event in batch.events] == [None, *times[1:]]
 
 

@@ -38,7 +38,7 @@ def labels(rows: list[Any]) -> list[Event]:
 
 def process(pipeline: Pipeline, events: list[Event]) -> tuple[list[Any], list[RejectRow]]:
     """Return the rows of answers, as JSON has them, and rejects."""
-    batch = MicroBatch(events, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)  # type: ignore[list-item]
+    batch = MicroBatch(events, {}, {}, {}, TimesRead(), [(Nowhere(), 0)], [0], None)
     done = pipeline.process(batch)
     return msgspec.to_builtins(list(done.answers)), done.rejects
 
@@ -89,7 +89,6 @@ def test_a_run_asks_for_some_and_takes_the_labels_of_these_alone(even: float) ->
     assert 0.8 * 500 < sums.predictions <= 500
     assert sums.labels <= len(asked)
     (certificate,) = (engine.certificate for engine in pipeline.engines.values())
-    assert certificate is not None
     assert certificate.refuted == ()
     assert (ARRIVAL_OF_DRAWN in certificate.assumptions) == (even < 1.0)
     assert certificate.risk < 0.25

@@ -46,7 +46,7 @@ def test_every_format_gives_the_same_events() -> None:
     ] == EVENTS
     values = {name: [row.get(name) for row in ROWS] for name in names}
     roles = dict(zip(("id", "score", "label", "weight", "propensity"), values.values(), strict=True))
-    assert list(rows.decode(roles, [], len(ROWS))) == EVENTS  # type: ignore[arg-type]
+    assert list(rows.decode(roles, [], len(ROWS))) == EVENTS
 
 
 @pytest.mark.slow

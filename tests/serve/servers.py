@@ -30,7 +30,6 @@ class Served:
     def __init__(self, store: Path, *more: object, port: int = 0) -> None:
         self.process = Fork(["serve", "--store", store, "--port", port, *more], stderr=subprocess.PIPE)
         self.running.append(self)
-        assert self.process.stderr is not None
         os.set_blocking(self.process.stderr.fileno(), True)
         self.said = b""
         while b"listening" not in self.said:
@@ -73,7 +72,6 @@ class Served:
         """Send a signal; return the exit status and what the server wrote on standard error."""
         if self.process.poll() is None:
             self.process.send_signal(number)
-        assert self.process.stderr is not None
         if not self.process.stderr.closed:
             with self.process.stderr as stream:
                 self.said += stream.read()

@@ -30,7 +30,7 @@ def command(service: str) -> list[str]:
     """Return what a service runs once pip has installed what it needs."""
     shell, option, script = shlex.split(SERVICES[service]["command"])
     assert (shell, option) == ("sh", "-c")
-    return shlex.split(re.fullmatch(r"pip install .*? && exec (.*)", script)[1])  # type: ignore[index]
+    return shlex.split(re.fullmatch(r"pip install .*? && exec (.*)", script)[1])
 
 
 def post(url: str, body: dict[str, Any]) -> Any:

@@ -146,10 +146,9 @@ def test_it_goes_on_with_the_store_of_a_run_and_a_run_with_its_own(tmp_path: Pat
     (tmp_path / "events.jsonl").write_bytes(lines({"id": "f1", "score": 0.25}) + b"\n")
     run = ["run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl"]
     run += ["--store", tmp_path / "store.db"]
-    assert streamcal(*run).returncode == 0
+    streamcal(*run, status=0)
     served = Served(tmp_path / "store.db")
-    done = streamcal(*run)
-    assert done.returncode == 3
+    done = streamcal(*run, status=3)
     assert "in use by another process" in done.stderr
     status, problem = served.predict(id="f1", score=0.25)
     assert (status, "its answer was not kept" in problem["detail"]) == (409, True)
@@ -158,8 +157,7 @@ def test_it_goes_on_with_the_store_of_a_run_and_a_run_with_its_own(tmp_path: Pat
     assert served.stop()[0] == 0
     with (tmp_path / "events.jsonl").open("ab") as file:
         file.write(b'{"id":"f2","label":1}\n{"id":"f3","score":0.75}\n')
-    done = streamcal(*run)
-    assert done.returncode == 0, done.stderr
+    done = streamcal(*run, status=0)
     assert [row["id"] for row in read_lines(tmp_path / "out.jsonl")] == ["f1", "f3"]
     with closing(Connectors().store(str(tmp_path / "store.db"), read_only=True)) as store:
         ended = [id_ for id_, entry in stored_entries(store.load()) if isinstance(entry, Settled)]
@@ -182,11 +180,9 @@ def test_a_killed_server_goes_on_and_a_run_waits_for_it(tmp_path: Path) -> None:
     served.stop(signal.SIGKILL)
     (tmp_path / "events.jsonl").write_bytes(b'{"id":"z","score":0.5}\n')
     run = ["run", "--events", tmp_path / "events.jsonl", "--output", tmp_path / "out.jsonl"]
-    done = streamcal(*run, "--store", tmp_path / "store.db")
-    assert done.returncode == 3
+    done = streamcal(*run, "--store", tmp_path / "store.db", status=3)
     assert "start `streamcal serve` once more" in done.stderr
-    other = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--label-ttl", 5)
-    assert other.returncode == 3
+    other = streamcal("serve", "--store", tmp_path / "store.db", "--port", 0, "--label-ttl", 5, status=3)
     assert "label_ttl was 2592000.0, now it is 5.0" in other.stderr
     again = Served(tmp_path / "store.db")
     assert [again.predict(id=f"k{i}", score=i / 10) for i in range(10)] == answers

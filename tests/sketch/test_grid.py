@@ -124,8 +124,8 @@ def test_columns_that_are_not_scores(column: object) -> None:
 
 @pytest.mark.parametrize("good", [0, True, np.float32(0.0), np.True_])
 def test_labels_that_equal_0_or_1(good: object) -> None:
-    assert checks.check_label(good) == int(good)  # type: ignore[call-overload]
-    assert checks.as_labels(np.array([good])).tolist() == [int(good)]  # type: ignore[call-overload]
+    assert checks.check_label(good) == int(good)
+    assert checks.as_labels(np.array([good])).tolist() == [int(good)]
 
 
 @pytest.mark.parametrize("bad", [2, math.nan, "1"])

@@ -70,7 +70,7 @@ def test_state_is_the_finest_grid_that_fits_with_exact_counts(events: Events) ->
 @given(EVENTS, st.randoms(use_true_random=False))
 def test_the_state_does_not_depend_on_order_or_batches(events: Events, random: object) -> None:
     shuffled = list(events)
-    random.shuffle(shuffled)  # type: ignore[attr-defined]
+    random.shuffle(shuffled)
     one_by_one = ScoreSketch(MIN_MAX_CELLS)
     for score, label in shuffled:
         one_by_one.add([score], [label])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,6 @@ from streamcal.join.outcomes import Joined
 from streamcal.maps.shift import NO_SHIFT
 from tests.inside import labels_of
 from tests.nightly import one_in
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 CLASSES = ("cat", "dog", "fox")
 FIELDS = ("country", "tier")
@@ -76,7 +73,7 @@ class Embedded:
                 kept = tuple(row["scores"]) if "scores" in row else tuple(row.get(name) for name in FIELDS)
                 score = max(given) if "scores" in row else given
                 event = PredictionEvent(row["id"], score, row["time"], row["key"], row["domain"], kept=kept)
-            step(event, self.join, lambda _: self)  # type: ignore[arg-type, return-value]
+            step(event, self.join, lambda _: self)
         for key in {*self._observed, *(each.key for each in self._learned)}:
             engine = self.engines[key]
             if observed := self._observed.get(key):
@@ -84,11 +81,11 @@ class Embedded:
                 engine.observe_many(scores, None if engine.by_segment is None else segments)
             for domain in ("source", "target"):
                 its = [each for each in self._learned if (each.key, each.domain) == (key, domain)]
-                told = [self._predictions[int(each.memo[0])] for each in its]  # type: ignore[index, arg-type]
+                told = [self._predictions[int(each.memo[0])] for each in its]
                 if told:
                     scores, memos = zip(*told, strict=True)
                     labels = [each.label for each in its]
-                    engine.learn_many(scores, labels, domain, memos=memos)  # type: ignore[arg-type]
+                    engine.learn_many(scores, labels, domain, memos=memos)
 
     # As a learner
 
@@ -110,9 +107,7 @@ class Embedded:
 
 
 @pytest.mark.parametrize("kind", one_in(2, ["classes", "segments"]))
-def test_a_stream_answers_and_learns_what_embedded_engines_do(
-    spark: SparkSession, tmp_path: Path, kind: str
-) -> None:
+def test_a_stream_answers_and_learns_what_embedded_engines_do(spark: Any, tmp_path: Path, kind: str) -> None:
     from pyspark.errors import StreamingQueryException
 
     from streamcal.spark import Batch, read_state, recalibrate_stream

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,18 +15,12 @@ from streamcal import MulticlassMap, Recalibrator
 from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from streamcal import RecalibrationMap
-
-
 SCORES = np.concatenate([scores_for(each) for each in (EXACT | LINEAR).values()] + [[0.0, 1.0, -0.0]])
 QUERIES = ("g", "31 bins", "40 knots, g")
 
 
 @pytest.fixture(scope="module")
-def answers(spark: SparkSession) -> dict[str, list[float | None]]:
+def answers(spark: Any) -> dict[str, list[float | None]]:
     """Answers of every map to `SCORES`, and then to `REFUSED`; one query, as each takes a while."""
     from streamcal.spark import recalibrated
     from streamcal.sql import query
@@ -45,7 +39,7 @@ def each(names: Iterable[str]) -> list[str]:
     return [*names, *(f"query of {name}" for name in QUERIES if name in names)]
 
 
-def the_map(name: str) -> RecalibrationMap:
+def the_map(name: str) -> Any:
     return (EXACT | LINEAR)[name.removeprefix("query of ")]
 
 
@@ -69,7 +63,7 @@ def test_what_predict_many_refuses_is_null(answers: dict[str, list[float | None]
 
 
 @pytest.mark.parametrize("name", [pytest.param("mixture that keeps order", marks=pytest.mark.slow), "two"])
-def test_queries_of_many_classes_differ_in_the_last_bits_at_most(spark: SparkSession, name: str) -> None:
+def test_queries_of_many_classes_differ_in_the_last_bits_at_most(spark: Any, name: str) -> None:
     from streamcal.sql import class_query
 
     class_map = CLASS_MAPS[name]
@@ -91,7 +85,7 @@ def test_queries_of_many_classes_differ_in_the_last_bits_at_most(spark: SparkSes
 FIELDS = ("land", "tier", "release", "since")
 
 
-def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -> None:
+def test_columns_of_engines_have_the_bits_of_predict_many(spark: Any) -> None:
     from streamcal.spark import recalibrated, recalibrated_by
 
     random = np.random.default_rng(1)
@@ -139,6 +133,6 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: SparkSession) -
     with pytest.raises(ValueError, match="segments must be columns of land, tier, release, since"):
         recalibrated_by(segmented, "score", ["land"])
     with pytest.raises(TypeError, match=r"got RecalibrationMap\(.*spark.recalibrated takes"):
-        recalibrated_by(segmented.map, "score")  # type: ignore[arg-type]
+        recalibrated_by(segmented.map, "score")
     with pytest.raises(TypeError, match=r"got MulticlassMap\(.*spark.recalibrated_by"):
-        recalibrated("score", class_map)  # type: ignore[arg-type]
+        recalibrated("score", class_map)

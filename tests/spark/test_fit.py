@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,6 @@ import pytest
 from streamcal import Recalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.testing import NormalPair
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 OPTIONS: dict[str, Any] = {"mode": "composite"}
 KEYS = ("DE", None, "FR")
@@ -45,13 +42,11 @@ def of(rows: pa.Table, key: str | None, domain: str) -> ScoreSketch:
 
 
 @pytest.fixture(scope="module")
-def frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
+def frame(spark: Any, rows: pa.Table) -> Any:
     return spark.createDataFrame(rows).repartition(5)
 
 
-def test_the_engine_of_each_key_has_the_bytes_of_one_that_saw_all_rows(
-    frame: DataFrame, rows: pa.Table
-) -> None:
+def test_the_engine_of_each_key_has_the_bytes_of_one_that_saw_all_rows(frame: Any, rows: pa.Table) -> None:
     from streamcal.spark import learn
 
     engines = learn(frame, by="model", domain="domain", **OPTIONS)
@@ -77,7 +72,7 @@ def run(code: str, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-def test_the_examples_run(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_examples_run(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     scores, labels = NormalPair(0.4).sample(600, np.random.default_rng(2))
     engine = Recalibrator(mode="source")

@@ -7,7 +7,7 @@ import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,9 +21,6 @@ from streamcal.engine.config import EngineOptions, RecalibratorConfig
 from streamcal.join.config import JoinConfig
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.inside import labels_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OPTIONS: dict[str, Any] = {"mode": "composite", "buckets": 3}
 
@@ -54,7 +51,7 @@ def add_hostile(folder: Path, events: pa.Table) -> tuple[pa.Table, dict[str | No
     return pa.concat_tables([events, again]), dict(zip(bad, said, strict=True))
 
 
-def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_stream_joins_and_learns_what_one_process_does(spark: Any, tmp_path: Path) -> None:
     from pyspark.errors import StreamingQueryException
 
     from streamcal.spark import Batch, read_state, recalibrate_stream
@@ -126,7 +123,7 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: SparkSession, tm
             recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **(OPTIONS | other))
 
 
-def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: SparkSession) -> None:
+def test_a_time_without_a_zone_is_utc_whatever_the_session_is_in(spark: Any) -> None:
     from streamcal.spark.stream import _prepared
 
     zone = spark.conf.get("spark.sql.session.timeZone")
@@ -160,12 +157,10 @@ def copied(name: str, folder: Path) -> list[dict[str, Any]]:
 
 
 def test_the_example_fits_and_applies_a_map(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, predictions, labels = (copied(name, tmp_path) for name in ("source", "predictions", "labels"))
     spec = importlib.util.spec_from_file_location("flights_on_spark", EXAMPLES / "spark" / "flights.py")
-    assert spec is not None
-    assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     example.fit_and_apply(spark, tmp_path)

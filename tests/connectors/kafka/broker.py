@@ -168,13 +168,11 @@ class Broker:
 
     def pause(self) -> None:
         """Freeze the broker (SIGSTOP): its sockets stay open and nothing answers."""
-        assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
         os.waitpid(self._process.pid, os.WUNTRACED)  # The last of its threads stops a moment later.
 
     def resume(self) -> None:
         """Let a paused broker go on (SIGCONT)."""
-        assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
     def close(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import subprocess
@@ -17,7 +16,7 @@ from streamcal.maps.shift import shift_correction_one
 from streamcal.testing import NormalPair
 from tests.connectors.kafka.broker import Broker
 from tests.connectors.kafka.registry import SchemaRegistry
-from tests.connectors.kafka.topics import Kafka, read, started, streamcal, until
+from tests.connectors.kafka.topics import Kafka, read, started, until
 
 ROOT = Path(__file__).parents[3]
 PREDICTIONS = 500
@@ -56,19 +55,6 @@ def test_the_way_in_over_kafka_runs(kafka: Kafka, tmp_path: Path) -> None:
     for row in stated:
         base = maps[row["map_version"]].base_one(row["score"])
         assert row["probability"] == shift_correction_one(base, tuple(row["weights"]))
-
-
-def test_many_classes_are_in_topics_what_they_are_in_files(kafka: Kafka, tmp_path: Path) -> None:
-    events, answers, path = kafka.topic("events"), kafka.topic("answers"), tmp_path / "e.jsonl"
-    rows = [b'{"id":"%d","scores":[%.3f,0.25,%.3f]}' % (i, i / 200, 0.75 - i / 200) for i in range(100)]
-    rows += [b'{"id":"%d","label":"%b"}' % (i, b"abc"[i % 3 : i % 3 + 1]) for i in range(100)]
-    path.write_bytes(b"\n".join(rows) + b"\n")
-    kafka.put(events, rows)
-    for place, to in ((path, tmp_path / "o.jsonl"), (kafka.url(events, "?until=end"), kafka.url(answers))):
-        done = streamcal("run", "--classes", "a,b,c", "--events", place, "--output", to)
-        assert done.returncode == 0, done.stderr
-    wanted = list(map(json.loads, (tmp_path / "o.jsonl").read_text().splitlines()))
-    assert kafka.values(answers) == wanted
 
 
 def test_the_producer_of_the_docs_is_read(

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from kafka.errors import KafkaError  # type: ignore[import-untyped]
+from kafka.errors import KafkaError
 from streamcal_connectors.kafka.positions import offset_of
 
 from streamcal import RecalibrationMap
@@ -118,7 +118,6 @@ class Stream:
         """
         with closing(Connectors().store(str(self.folder / f"{name}.db"), read_only=True)) as store:
             engine, state = Engine.from_bytes(store.load().engines[None]), stored_run(store.load())
-        assert state is not None
         sketches = {"traffic": engine._unlabelled.sketch}
         delays = engine.label_delays
         if delays is None or (delays.late is None and not delays.held and not delays.excluded):
@@ -185,7 +184,6 @@ def kill_and_check(stream: Stream, what: str, kills: int, seed: int) -> None:
             stream.send(rows[kill * part : (kill + 1) * part])
             if process is None:
                 start()
-            assert process is not None
             time.sleep(rng.uniform(0.0, 1.2 if what == "process" else 0.8))
             if what != "process":
                 broker.kill()
@@ -201,7 +199,6 @@ def kill_and_check(stream: Stream, what: str, kills: int, seed: int) -> None:
         stream.send(rows[kills * part :])
         if process is None:
             start()
-        assert process is not None
         stream.finish(process, said, "broken")
         log += said()
     whole, others = stream.arguments("whole")

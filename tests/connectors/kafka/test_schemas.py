@@ -430,8 +430,7 @@ def test_a_whole_run(
     monkeypatch.setenv("STREAMCAL_KAFKA_SCHEMA_REGISTRY", registry.url)
     ends = {"events": "?until=end", "labels": "?until=end"}
     options = [f"--{name}={kafka.url(topic, ends.get(name, ''))}" for name, topic in topics.items()]
-    done = streamcal("run", *options, "--store", tmp_path / "s.db")
-    assert done.returncode == 0, done.stderr
+    done = streamcal("run", *options, "--store", tmp_path / "s.db", status=0)
     answers = kafka.values(topics["output"])
     assert sorted(int(row["id"]) for row in answers) == list(range(200))
     assert min(row["time"] for row in answers) == SECONDS + 0.123456

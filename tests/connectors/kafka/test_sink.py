@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 import pytest
-from kafka import TopicPartition  # type: ignore[import-untyped]
-from kafka.admin import AbortTransactionSpec  # type: ignore[import-untyped]
-from kafka.errors import KafkaTimeoutError  # type: ignore[import-untyped]
-from kafka.structs import OffsetAndMetadata  # type: ignore[import-untyped]
+from kafka import TopicPartition
+from kafka.admin import AbortTransactionSpec
+from kafka.errors import KafkaTimeoutError
+from kafka.structs import OffsetAndMetadata
 from streamcal_connectors.kafka import transactions
 from streamcal_connectors.kafka.source import KafkaConnector
 
@@ -313,14 +313,12 @@ def test_an_answer_that_does_not_fit_ends_the_run(kafka: Kafka, tmp_path: Path) 
     events.write_bytes(prediction(1) + b'\n{"id":"%s","score":0.5}\n' % (b"x" * 400))
     command = ["run", "--events", events, "--output", kafka.url(topic), "--store", tmp_path / "s.db"]
     for _ in range(2):
-        done = streamcal(*command)
-        assert done.returncode == 3, done.stderr
+        done = streamcal(*command, status=3)
         for said in (topic, "the answer to 'xxx", "max.message.bytes", "200"):
             assert said in done.stderr
         assert "in doubt" not in done.stderr
     kafka.set(topic, "max.message.bytes", "2000")
-    done = streamcal(*command)
-    assert done.returncode == 0, done.stderr
+    done = streamcal(*command, status=0)
     assert sorted(len(record.key) for record in kafka.rows(topic)) == [1, 400]
 
 
@@ -334,8 +332,7 @@ def test_what_can_never_be_written_is_refused(kafka: Kafka, tmp_path: Path) -> N
         (events, kafka.url(compacted), "give every event an id, or set cleanup.policy=delete"),
         (itself, itself.replace("127.0.0.1", "localhost"), "is an input and an output of this run"),
     ):
-        done = streamcal("run", "--events", source, "--output", output)
-        assert done.returncode == 3, done.stderr
+        done = streamcal("run", "--events", source, "--output", output, status=3)
         assert said in done.stderr
         assert str(output).rpartition("/")[2] in done.stderr
         assert "in doubt" not in done.stderr

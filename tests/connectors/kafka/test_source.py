@@ -218,7 +218,7 @@ def test_a_longer_topic_of_the_same_name_is_refused(kafka: Kafka, tmp_path: Path
     kafka.put(events, [prediction(i) for i in range(50)], 1)
     source, store = ["--events", kafka.url(events, "?until=end")], ["--store", tmp_path / "s.db"]
     command = ["run", *source, "--output", kafka.url(answers)]
-    assert streamcal(*command, *store).returncode == 0
+    streamcal(*command, *store, status=0)
     with kafka.opened(events) as running:
         assert ids(read(running, 50)["1"]) == list(range(50))
         kafka.recreate(events, 2)
@@ -226,12 +226,11 @@ def test_a_longer_topic_of_the_same_name_is_refused(kafka: Kafka, tmp_path: Path
         with pytest.raises(ValueError, match="deleted and created again"):
             until(lambda: running.poll(100, 0.1) and False, "it goes on")
     for again in ([*command, *store], ["replay", *source, *store]):
-        done = streamcal(*again)
-        assert done.returncode == 1, done.stderr
+        done = streamcal(*again, status=1)
         assert f"topic {events} is not the one that was read before" in done.stderr
         assert "start with a new store" in done.stderr
     assert kafka.answered(answers) == list(range(50))
-    assert streamcal(*command, "--store", tmp_path / "new.db", "--append").returncode == 0
+    streamcal(*command, "--store", tmp_path / "new.db", "--append", status=0)
     assert kafka.answered(answers) == [*range(50), *range(1000, 1100)]
 
 
@@ -264,8 +263,7 @@ def test_a_run_goes_on_behind_what_is_no_event_and_so_does_the_next(kafka: Kafka
     command += ["--output", kafka.url(answers), "--rejects", kafka.url(rejects)]
     for part in (values, [b'{"id":"4",', b'"score":0.5}', prediction(100)]):  # which would be a line together
         kafka.put(events, part)
-        done = streamcal(*command)
-        assert done.returncode == 0, done.stderr
+        done = streamcal(*command, status=0)
         assert "Traceback" not in done.stderr
     assert kafka.answered(answers) == [*range(len(POISON)), 100]
     rows = kafka.values(rejects)

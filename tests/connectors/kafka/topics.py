@@ -260,10 +260,13 @@ def offsets(positions: Mapping[str, Any]) -> dict[str, int]:
     return {partition: offset_of(position) for partition, position in positions.items()}
 
 
-def streamcal(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+def streamcal(
+    *arguments: object, status: int | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
     command = list(map(str, arguments))
-    status, out, err = forked(command, b"", {**os.environ, "COLUMNS": "200", **environment}, 60.0)
-    return subprocess.CompletedProcess(command, status, out.decode(), err.decode())
+    ended, out, err = forked(command, b"", {**os.environ, "COLUMNS": "200", **environment}, 60.0)
+    assert status in (None, ended), f"exit status {ended}:\n{out.decode()}\n{err.decode()}"
+    return subprocess.CompletedProcess(command, ended, out.decode(), err.decode())
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -89,7 +90,8 @@ def exchange(
     headers: dict[str, str] | None = None,
 ) -> tuple[int, Any]:
     data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
-    connection.request(method, path, data, JSON if headers is None else headers)
+    with suppress(BrokenPipeError):  # it may refuse a body before it has all of it
+        connection.request(method, path, data, JSON if headers is None else headers)
     answer = connection.getresponse()
     content, kind = answer.read(), answer.headers.get("content-type", "")
     if kind == "application/x-ndjson":

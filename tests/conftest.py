@@ -53,14 +53,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> OneBroker:
     return OneBroker(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests that use the browser; skip what takes minutes where nothing is compiled.
 
-    That the same comes out there is for tests/test_compiled.py.
+    That the same comes out there is for tests/test_compiled.py. Where there are several workers, they begin
+    with what takes long, so that they end at about the same time.
     """
     reason = "it takes minutes where nothing is compiled: there was no C compiler at the installation"
     for item in items:
         if isinstance(item, pytest.Function) and "chromium" in item.fixturenames:
             item.add_marker("browser")
-        if not streamcal.compiled and any(map(item.get_closest_marker, ("statistical", "slow", "crash"))):
+        if not streamcal.compiled and takes_long(item):
             item.add_marker(pytest.mark.skip(reason=reason))
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: not (takes_long(item) or item.nodeid.startswith(SHARED)))
+
+
+def takes_long(item: pytest.Item) -> bool:
+    return any(map(item.get_closest_marker, ("statistical", "slow", "crash")))

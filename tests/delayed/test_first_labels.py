@@ -15,7 +15,6 @@ from scipy.special import expit
 from streamcal import Recalibrator
 from streamcal.delayed import first_labels as module
 from streamcal.delayed.first_labels import FirstLabels, Observed
-from streamcal.delayed.label_delays import LabelDelays
 from tests.inside import memo_of, memos_of
 from tests.nightly import one_in
 
@@ -260,17 +259,13 @@ def test_a_class_that_is_looked_at_less_often_is_learned_by_its_weights() -> Non
 def test_while_labels_are_held_the_source_s_maps_are_served() -> None:
     """With odds 1: the labels so far say nothing of the prior."""
     labels, _, of_source, served, engine = after_a_source(5000, 0.3, 1.0, 1, 5000, n=3000)
-    delays = delays_of(engine)
+    delays = engine.label_delays
     assert 500 < delays.held == int((labels == 0).sum())
     assert (delays.first, delays.missing, engine.target.prior) == (True, 1, None)
     assert engine.target.labels == delays.held
     assert served == pytest.approx(of_source, abs=0.003)
     restored = Recalibrator.from_bytes(engine.to_bytes())
     assert restored.to_bytes() == engine.to_bytes()
-
-
-def delays_of(engine: Recalibrator) -> LabelDelays:
-    return engine.label_delays
 
 
 def test_labels_of_a_class_that_came_first_are_not_lost() -> None:
@@ -282,10 +277,10 @@ def test_labels_of_a_class_that_came_first_are_not_lost() -> None:
         for i in np.flatnonzero((due >= now) & (due < now + 50)).tolist():
             engine.learn_one(float(scores[i]), int(labels[i]), memo=memo_of(i))
             told += 1
-        held = delays_of(engine).held
+        held = engine.label_delays.held
         most = max(most, held)
         assert engine.target.labels == told
         assert (engine.mixing is None or len(engine.mixing.weights) == 1) == (held == told)
     assert most >= int((labels[:1000] == 0).sum())
-    assert held < 100 < delays_of(engine).excluded
+    assert held < 100 < engine.label_delays.excluded
     assert engine.target.prior == pytest.approx(labels.mean(), abs=0.02)  # of what was told, it is off by .03

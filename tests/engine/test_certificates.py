@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streamcal import Certificate, DriftAlarm, LabelledEvent, MapPublished, Recalibrator
+from streamcal import DriftAlarm, LabelledEvent, MapPublished, Recalibrator
 from streamcal.certificates.record import LABEL_SHIFT_REFUTED, MONOTONE_REFUTED
 from streamcal.certificates.theorems import theorem1
 from streamcal.testing import NormalPair
@@ -23,23 +23,19 @@ def engine_of(n_source: int, n_target: int = 0, seed: int = 0, **options: object
     return engine
 
 
-def the(certificate: Certificate | None) -> Certificate:
-    return certificate
-
-
 def test_a_map_formed_off_schedule_is_certified_by_the_last_version_and_says_so() -> None:
     engine = engine_of(1000, mode="source")
-    before = the(engine.certificate)
+    before = engine.certificate
     engine.learn_many(*SOURCE.sample(10, np.random.default_rng(1)), "source")
     engine.refresh()
-    after = the(engine.certificate)
+    after = engine.certificate
     assert not after.on_schedule
     bounds = {name: getattr(after, name) for name in ("risk", "bins")}
     assert after == before.model_copy(update={**bounds, "on_schedule": False})
     assert SOURCE.risk(engine.map).total <= after.risk <= 1.5 * before.risk
     assert after.version < engine.version
     engine.learn_many(*SOURCE.sample(200, np.random.default_rng(2)), "source")
-    assert the(engine.certificate).on_schedule
+    assert engine.certificate.on_schedule
 
 
 def test_every_published_map_carries_its_certificate() -> None:
@@ -50,10 +46,10 @@ def test_every_published_map_carries_its_certificate() -> None:
         emissions = engine.step(LabelledEvent(float(score), int(label), domain="source", time=5.0))
         published += [e for e in emissions if isinstance(e, MapPublished)]
     assert [p.map.version for p in published] == list(range(1, len(published) + 1))
-    assert all(the(p.certificate).version == p.map.version for p in published)
-    assert all(the(p.certificate).time == 5.0 for p in published)
-    last = the(engine.certificate).model_copy(update={"labels_needed": None})
-    assert the(published[-1].certificate) == last
+    assert all(p.certificate.version == p.map.version for p in published)
+    assert all(p.certificate.time == 5.0 for p in published)
+    last = engine.certificate.model_copy(update={"labels_needed": None})
+    assert published[-1].certificate == last
 
 
 @pytest.mark.statistical
@@ -64,7 +60,7 @@ def test_certified_risks_cover_the_true_ones(mode: str) -> None:
     failures = 0
     for seed in range(20):
         engine = engine_of(3000, 500, seed, mode=mode)
-        certificate = the(engine.certificate)
+        certificate = engine.certificate
         served, base = engine.map, engine.map.model_copy(update={"weights": (1.0, 1.0)})
         own = SOURCE if certificate.domain == "source" else TARGET
         failures += own.risk(base).total > certificate.risk
@@ -85,7 +81,7 @@ def test_the_served_maps_certificate_reaches_the_designs_figures(n: int, limit: 
     """
     engine = Recalibrator(mode="source")
     engine.learn_many(*SOURCE.sample(n, np.random.default_rng([5, n])), "source")
-    certificate = the(engine.certificate)
+    certificate = engine.certificate
     true = SOURCE.risk(engine.map).total
     smooth = theorem1(certificate.n_source, certificate.bins, 0.1, smoothness=18.5)
     print(
@@ -106,7 +102,7 @@ def test_a_score_of_few_values_is_certified_by_its_noise_alone() -> None:
     drawn = rng.choice(values, 10**6)
     engine = Recalibrator(mode="source")
     engine.learn_many(drawn, (rng.random(10**6) < drawn**2).astype(np.int8), "source")
-    certificate = the(engine.certificate)
+    certificate = engine.certificate
     true = float(np.mean((engine.predict_many(values) - values**2) ** 2))
     print(f"certified {certificate.risk:.2e}, true {true:.1e}")
     assert true < certificate.risk <= 2.0e-4
@@ -147,13 +143,13 @@ def test_observed_scores_without_labels_limit_the_masses(n: int, streams: int, l
 @pytest.mark.slow
 def test_the_target_certificate_tightens_and_names_its_assumptions() -> None:
     sizes = (10, 100, 1000, 10_000)
-    risks = [the(engine_of(100_000, n, mode="composite").certificate).target_risk for n in sizes]
+    risks = [engine_of(100_000, n, mode="composite").certificate.target_risk for n in sizes]
     assert risks == sorted(risks, reverse=True)
     assert risks[-1] < 0.03
-    certificate = the(engine_of(1000, 100, mode="composite").certificate)
+    certificate = engine_of(1000, 100, mode="composite").certificate
     assert any("label shift" in assumption for assumption in certificate.assumptions)
     assert certificate.paper_target is not None
-    alone = the(engine_of(0, 1000, mode="target").certificate)
+    alone = engine_of(0, 1000, mode="target").certificate
     assert (alone.domain, alone.n_source, alone.target_risk) == ("target", 0, alone.risk)
     assert not any("label shift" in assumption for assumption in alone.assumptions)
 
@@ -168,7 +164,7 @@ def test_under_a_window_of_the_target_its_prior_is_that_of_the_window(mode: str)
     engine.learn_many(*TARGET.sample(30_000, rng), "target")
     after = NormalPair(0.9)
     engine.learn_many(*after.sample(8000, rng), "target")
-    certificate = the(engine.certificate)
+    certificate = engine.certificate
     true = after.risk(engine.map).total
     assert true < certificate.target_risk < true + 0.14
     assert any("target in the window of any one version" in each for each in certificate.assumptions)
@@ -186,7 +182,7 @@ def test_label_shift_is_not_refuted_where_it_holds() -> None:
 
 def test_few_labels_of_the_target_suffice_for_a_claim() -> None:
     """The notebook of the README: 10,000 labels of the source, and 100 of the target."""
-    certificate = the(engine_of(10_000, 100).certificate)
+    certificate = engine_of(10_000, 100).certificate
     assert certificate.domain == "target"
     assert certificate.target_risk == certificate.risk < 0.1
     assert LABEL_SHIFT_REFUTED in certificate.assumptions
@@ -200,7 +196,7 @@ def test_who_asks_for_a_certificate_raises_no_alarm_and_takes_none_from_the_stre
     asked, silent = Recalibrator(mode="composite"), Recalibrator(mode="composite")
     for engine in (asked, silent):
         engine.learn_many(scores, labels, "source")
-    assert the(asked.certificate).refuted == (MONOTONE_REFUTED,)
+    assert asked.certificate.refuted == (MONOTONE_REFUTED,)
     assert [alarm.assumption for alarm in asked.alarms] == [MONOTONE_REFUTED]
     assert asked.to_bytes() == silent.to_bytes()
     emitted = [

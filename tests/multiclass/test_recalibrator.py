@@ -49,10 +49,6 @@ def played(engine: Recalibrator, scores: Floats, labels: Codes, late: int = 0, b
     return np.concatenate(made)
 
 
-def view(engine: Recalibrator) -> Any:
-    return engine.by_class
-
-
 def log_loss(made: Floats, labels: Codes) -> float:
     return float(-np.log(np.maximum(made[np.arange(len(labels)), labels], 1e-9)).mean())
 
@@ -78,7 +74,7 @@ def test_two_classes_are_the_binary_engine(mode: Any) -> None:
     ones = np.concatenate(made)
     np.testing.assert_allclose(found, np.stack((1.0 - ones, ones), axis=1), atol=1e-12, rtol=0.0)
     assert abs(ones - scores[:, 1]).max() > 0.01  # something was learned
-    assert view(two).certificates["yes"] == one.certificate
+    assert two.by_class.certificates["yes"] == one.certificate
     assert two.predict_one({"yes": 0.25, "no": 0.75}) == pytest.approx(
         {"yes": one.predict_one(0.25), "no": 1.0 - one.predict_one(0.25)}, abs=1e-15
     )
@@ -113,7 +109,7 @@ def test_rare_classes_share_and_those_with_labels_get_an_engine() -> None:
     biases = np.linspace(4.0, -4.0, 300)
     scores, labels, truth = drawn(4_000, biases, 9)
     made = played(engine, scores, labels, block=500)
-    certified = view(engine).certificates
+    certified = engine.by_class.certificates
     assert 0 < len(certified) <= 8
     assert "class 299" not in certified
     right, raw = log_loss(truth, labels), log_loss(scores, labels)
@@ -147,9 +143,9 @@ def test_the_composite_weighs_by_the_priors() -> None:
     engine.learn_many(scores, labels, "source")
     by_source = engine.predict_many(scores[:5])
     engine.learn_many(scores[:10], [0, 0, 0, 0, 0, 0, 1, 1, 1, 2])
-    source, target = view(engine).priors
+    source, target = engine.by_class.priors
     assert target == pytest.approx({"class 0": 6.5 / 11.5, "class 1": 3.5 / 11.5, "class 2": 1.5 / 11.5})
-    weights = np.array([target[name] / source[name] for name in view(engine).names])
+    weights = np.array([target[name] / source[name] for name in engine.by_class.names])
     expected = by_source * weights
     np.testing.assert_allclose(
         engine.predict_many(scores[:5]), expected / expected.sum(axis=1, keepdims=True), atol=1e-12
@@ -170,7 +166,7 @@ def test_scores_alone_tell_of_the_priors() -> None:
         engine.learn_many(source[0], source[1], "source")
         for begin in range(0, 3_000, 100):
             engine.observe_many(shifted[begin : begin + 100])
-        found[prior] = view(engine).priors[1]
+        found[prior] = engine.by_class.priors[1]
     assert found["labels"] is None
     assert abs(np.array(list(found["scores"].values())) - target).max() < 0.1
 
@@ -215,7 +211,7 @@ def test_a_number_that_names_one_class_and_is_the_place_of_another_is_refused() 
     engine.learn_one(ROW, "1")
     right = Recalibrator(classes=["0", "1", "2"])
     right.learn_one(ROW, 1)
-    priors = view(right).priors[1]
+    priors = right.by_class.priors[1]
     assert priors["1"] > 0.5
 
 

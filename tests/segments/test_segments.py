@@ -23,10 +23,6 @@ from tests.segments.streams import brier, drawn, plain, played
 pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWarning")
 
 
-def view(engine: Recalibrator) -> Any:
-    return engine.by_segment
-
-
 def gain(tau: float, seed: int = 3, count: int = 50, n: int = 10_000) -> float:
     rng = np.random.default_rng(seed)
     scores, labels, segments, _ = drawn(rng.normal(0.0, tau, count), n, rng)
@@ -75,7 +71,7 @@ def test_the_spread_is_estimated() -> None:
         scores, labels, segments, _ = drawn(rng.normal(0.0, tau, 50), 20_000, rng)
         engine = plain()
         played(engine, scores, labels, segments.tolist())
-        offsets, slopes, share = view(engine).spread["segment"]
+        offsets, slopes, share = engine.by_segment.spread["segment"]
         assert tau / 2.0 <= offsets <= 2.0 * tau
         assert slopes <= 0.2
         assert share > 0.99

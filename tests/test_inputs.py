@@ -260,7 +260,7 @@ def test_labels_of_a_backtest_may_come_later_in_the_same_frame(library: Any) -> 
         assert done.summary["join"]["joined"] == 5
     for options, words in (
         ({"label_time": "knwon"}, "no column 'knwon': they have 'id'"),
-        ({"label_delay": "2 moons"}, "such as .2d. or .PT6H., got .2 moons."),
+        ({"label_delay": "2 moons"}, r"at least 0 seconds, such as .* got .2 moons."),
         ({"label_delay": "-P2D"}, "at least 0 seconds"),
         ({"label_delay": "2d", "label_time": "known"}, "give one of"),
     ):
@@ -290,7 +290,7 @@ def test_figures_of_a_backtest_by_day_are_a_frame(library: Any) -> None:
     np.testing.assert_allclose(found["brier_after"], of_day.error.mean())
     np.testing.assert_allclose(found["gap"], of_day.served.mean() - of_day.label.mean(), atol=1e-12)
     assert str(found["time"][0])[:10] == "2027-01-14"
-    with pytest.raises(ValueError, match="at least 1 seconds, such as '2d' or 'PT6H', got 'day'"):
+    with pytest.raises(ValueError, match=r"at least 1 seconds, such as .* got 'day'"):
         done.by_time("day")
 
 

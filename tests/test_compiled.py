@@ -95,15 +95,12 @@ def test_forecasts_of_the_mixture() -> None:
         line, other = module.Line(knots, values), module.Line(knots + 0.5, values[::-1].copy(), True)
         last = (1e-3, 0.99), np.array((0.4, 0.3, 0.2, 0.1)), -1.2
         first = module.Snapshot((None,) * 17, 0, weights[0], np.ones(17), False, False, *last)
-        second = module.Snapshot((None, *(line, other) * 8), 9, weights[1], odds, True, True, *last)
-        logits, losses, tracked = np.empty(64), np.empty((2, 17, 64)), np.empty((2, 64))
-        sloped, limits = np.empty((4, 64)), (1e-3, 0.999)
-        served, cells = (first, second), (edges, scores, logit(scores))
-        lost = losses, tracked, sloped
-        module.lose(second, served, which, cells, scores, labels, limits, counted, logits, *lost)
-        alone, one, other_slopes = np.empty((1, 17, 64)), np.empty((2, 64)), np.empty((4, 64))
-        lost = alone, one, other_slopes
-        module.lose(first, (), None, None, scores, labels, limits, np.ones(64), logits, *lost)
+        second = module.Snapshot((None, *(line, other) * 8), 9, weights[1], odds, True, False, *last)
+        limits, served, cells = (1e-3, 0.999), (first, second), (edges, scores, logit(scores))
+        lost = module.lose(second, served, which, cells, scores, labels, limits, counted)
+        logits, losses, tracked, sloped = lost
+        lost = module.lose(first, (), None, None, scores, labels, limits, np.ones(64))
+        _, alone, one, other_slopes = lost
         assert not other_slopes.any()
         rows = np.empty((17, 64))
         module.forecast(second, scores, logits, rows)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from streamcal.maps.curves import Curve, fit_curve
 from streamcal.maps.fits_c import isotonic_line, regress
-from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT, Family
+from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT
 from streamcal.maps.platt import apply_platt, expit, logit, narrowed, wide_cell_logits, wide_logit
 from streamcal.maps.shift import class_prior
 from streamcal.mixture.forecasts_c import Line
@@ -33,7 +33,6 @@ __all__ = [
     "fit_hinge",
     "fit_isotonic",
     "fit_line",
-    "fit_map",
     "fit_source",
     "platt_line",
 ]
@@ -65,6 +64,11 @@ class Labelled(NamedTuple):
         """Return labels with the logits of their cells."""
         return cls(cells, level, weighed, wide_cell_logits(cells, level))
 
+    @property
+    def masses(self) -> Floats:
+        """Weights of the labels 0 and 1 in the cells, float64[2, m]."""
+        return np.ascontiguousarray(self.weighed.masses, np.float64)
+
 
 _MOST: Final = 1e9  # of a parameter: the penalty of a fit keeps it far below
 Parameter: TypeAlias = Annotated[float, msgspec.Meta(ge=-_MOST, le=_MOST)]
@@ -95,7 +99,9 @@ def fit_source(sketch: ScoreSketch) -> Source:
     counts, n = counted.masses, counted.labels
     curve, curve_loss = fit_line(labels)
     logits = narrowed(labels.logits)
-    slope, intercept = fit_map(PLATT, logits, counted, IDENTITY_ROW)[:2].tolist()
+    theta = IDENTITY_ROW.copy()
+    regress(theta, IDENTITY_ROW, PLATT, KNOTS, logits, labels.masses, counted.squares)
+    slope, intercept = theta[:2].tolist()
     by_platt = apply_platt(np.array(slope), np.array(intercept), logits)
     # On the labels that they were fitted to, two parameters do better than on new ones by about 4·p(1−p)/n.
     variance = float((counts.sum(axis=0) * by_platt * (1.0 - by_platt)).sum()) / float(counts.sum())
@@ -106,28 +112,12 @@ def fit_source(sketch: ScoreSketch) -> Source:
     return Source(max(1, round(n)), prior, (slope, intercept), curve, losses, log_losses)
 
 
-def fit_map(family: Family, logits: Floats, counted: Weighed, start: Floats) -> Floats:
-    """Return θ of the map of a family, float64[7], fitted to labels in groups of near scores.
-
-    Parameters
-    ----------
-    logits, counted
-        logits of the cells, float64[m], ascending, taken as `platt.logit` has them, and their labels. Labels
-        with weights add up to their effective number.
-    start
-        θ to start from, float64[7]: the previous fit of the family, or the identity.
-    """
-    theta, masses = start.copy(), np.ascontiguousarray(counted.masses, np.float64)
-    regress(theta, IDENTITY_ROW, family, KNOTS, logits, masses, counted.squares)
-    return theta
-
-
 def fit_hinge(labels: Labelled, before: Line | None = None) -> Line:
     """Fit a hinge map, from the one that was fitted before."""
-    theta = IDENTITY_ROW
+    theta = IDENTITY_ROW.copy()
     if before is not None and len(before.values) == FEATURES:
         theta = _PARAMETERS @ before.values
-    theta = fit_map(HINGE, labels.logits, labels.weighed, theta)
+    regress(theta, IDENTITY_ROW, HINGE, KNOTS, labels.logits, labels.masses, labels.weighed.squares)
     return Line(_BENDS, _FEATURES_AT_BENDS @ theta, True)
 
 
@@ -153,8 +143,7 @@ def fit_free_curve(labels: Labelled, _before: Line | None = None) -> Line:
 
 def fit_isotonic(labels: Labelled, _before: Line | None = None) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks."""
-    masses = np.ascontiguousarray(labels.weighed.masses, np.float64)
-    return Line(*isotonic_line(labels.logits, masses, labels.weighed.squares))
+    return Line(*isotonic_line(labels.logits, labels.masses, labels.weighed.squares))
 
 
 def _as_line(curve: Curve) -> Line:

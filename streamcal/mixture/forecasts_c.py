@@ -281,12 +281,8 @@ def lose(
     labels: Labels,
     limits: tuple[float, float],
     counted: Floats,
-    logits: Floats,
-    losses: Floats,
-    tracked: Floats,
-    sloped: Floats,
-) -> None:
-    """Put the log losses of forecasts for n scores into ``losses``, ``tracked`` and ``sloped``.
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Return the log losses of forecasts for n scores.
 
     Parameters
     ----------
@@ -304,18 +300,19 @@ def lose(
         The least and the greatest probability that a loss is of, in (0, 1).
     counted
         what each label counts for, float64[n].
-    logits
-        float64[n], filled with the logits of the scores, as `platt.logit` has them.
-    losses
-        filled with the losses, float64[2, K, n], as of the prediction and on arrival; float64[1, K, n]: as of
-        the prediction only.
-    tracked
-        filled with the losses of each tracker as of the prediction, float64[2, n].
-    sloped
-        filled with the losses of the mixture with each of `SLOPES` as of the prediction, float64[S, n]; 0
-        where it knew no label.
+
+    Returns
+    -------
+    The logits of the scores, as `platt.logit` has them, float64[n]; the losses of every candidate as of the
+    prediction and on arrival, float64[2, K, n], or float64[1, K, n] where one is enough; and the losses as of
+    the prediction of each tracker, float64[2, n], and of the mixture with each of `SLOPES`, float64[S, n]: 0
+    where it knew no label.
     """
-    kinds, candidates, row = losses.shape[0], losses.shape[1], np.empty(losses.shape[1])
+    n, candidates, row = len(scores), arrival._parts.shape[1], np.empty(arrival._parts.shape[1])
+    # What scores tell of now is not what labels of the past confirm.
+    kinds = 1 if which is None or arrival.by_scores else 2
+    out = np.empty(n), np.empty((kinds, candidates, n)), np.empty((2, n)), np.empty((len(_FACTORS), n))
+    logits, losses, tracked, sloped = out
     least, most = limits
     edges, middles, places = (scores, scores, scores) if cells is None else cells
     for i in range(len(scores)):
@@ -352,6 +349,7 @@ def lose(
             if then.knows:
                 loss = weight * loss_of(then.drawn(mixed, log_odds, j), labels[i], least, most)
             sloped[j, i] = loss
+    return out
 
 
 def loss_of(forecast: float, label: int, least: float, most: float) -> float:

@@ -217,12 +217,8 @@ class Mixture(Part, dict=True):
         for start in range(0, len(labels), _SOURCE_STEP):
             part = slice(start, start + _SOURCE_STEP)
             told, counted = labels[part], shares[part]
-            now, logits = self._snapshot(self.observed, None, earlier=True), np.empty(len(told))
-            losses, tracked = np.empty((1, now.weights.shape[1], len(told))), np.empty((2, len(told)))
-            sloped = np.empty((len(SLOPES), len(told)))
-            lose(
-                now, (), None, None, scores[part], told, now.limits, counted, logits, losses, tracked, sloped
-            )
+            now = self._snapshot(self.observed, None, earlier=True)
+            logits, losses, tracked, _ = lose(now, (), None, None, scores[part], told, now.limits, counted)
             self.weights.track(losses, np.zeros_like(tracked), counted, earlier=None)
             self.online.learn(logits, told, counted)
             self.windows.add(scores[part], labels[part], None if weights is None else weights[part])
@@ -264,8 +260,7 @@ class Mixture(Part, dict=True):
             self.snapshots.arrival = before
         self.at_once = newest < 0 or 2 * fresh > len(prediction_index)
         index = prediction_index if newest >= 0 else None
-        logits = np.empty(len(scores))
-        losses, tracked, sloped = self._losses(scores, labels, index, shares, logits)
+        logits, losses, tracked, sloped = self._losses(scores, labels, index, shares)
         self.weights.track(losses, tracked, shares, earlier=n)
         self.slopes.track(sloped)
         self.recent.add(losses)
@@ -401,34 +396,21 @@ class Mixture(Part, dict=True):
         labels: Labels,
         prediction_index: Counts | None,
         shares: Floats,
-        logits: Floats,
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return the log losses of the forecasts for n scores.
+    ) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return the log losses of the forecasts for n scores, see `forecasts_c.lose`.
 
-        ``prediction_index`` is None if all labels came at once. ``logits`` is an array that gets the
-        logits of the scores.
-
-        Returns
-        -------
-        The losses of every candidate as of the prediction and on arrival, float64[2, K, n], or float64[1, K,
-        n] where both are the same; and the losses as of the prediction of each tracker, float64[2, n], and of
-        the mixture with each slope, float64[S, n].
+        ``prediction_index`` is None if all labels came at once.
         """
         entries, arrival = self.snapshots.entries, self.snapshots.arrival
         is_latest = arrival is entries[-1][1]
         served: tuple[Snapshot, ...] = ()
-        which, kinds = None, 1
+        which = None
         if prediction_index is not None:
             index, least = self.snapshots.served_at(prediction_index)
             if least < len(entries) - is_latest:
                 served, which = (*(snapshot for _, snapshot in entries), arrival), index
-                # What scores tell of now is not what labels of the past confirm.
-                kinds = 1 if arrival.by_scores else 2
         cells = self.table.cells if is_latest else None
-        losses, tracked = np.empty((kinds, arrival.weights.shape[1], len(scores))), np.empty((2, len(scores)))
-        sloped, limits = np.empty((len(SLOPES), len(scores))), self._limits()
-        lose(arrival, served, which, cells, scores, labels, limits, shares, logits, losses, tracked, sloped)
-        return losses, tracked, sloped
+        return lose(arrival, served, which, cells, scores, labels, self._limits(), shares)
 
     def _reason(self, before: int, leader: int) -> str:
         """Return the reason why another candidate leads than before."""

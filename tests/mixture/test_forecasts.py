@@ -157,15 +157,13 @@ def test_late_forecasts_are_those_of_the_snapshot_served_then(round_: int, expos
         # Beside the knots of a step of the isotonic map, rounding of the logit may decide.
         assert np.mean(np.abs(forecasts(snapshot, z) - plain(snapshot, z)) > 1e-9) < 0.01
     which = rng.integers(0, len(held) + 1, len(z))
-    labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
-    losses, tracked = np.empty((2, K + exposures, len(z))), np.empty((2, len(z)))
-    sloped = np.empty((len(FACTORS), len(z)))
+    labels = rng.integers(0, 2, len(z)).astype(np.int8)
     for limits, shares in (
         ((0.02, 0.9), np.ones(len(z))),
         ((1e-9, 1.0 - 1e-9), rng.uniform(0.1, 3.0, len(z))),
     ):
-        of_labels = z, labels, limits, shares
-        lose(arrival, (*held, arrival), which, None, *of_labels, logits, losses, tracked, sloped)
+        lost = lose(arrival, (*held, arrival), which, None, z, labels, limits, shares)
+        logits, losses, tracked, sloped = lost
         assert logits == pytest.approx(logits_of(z))
         expected = shares * log_losses(forecasts(arrival, z, logits), labels, *limits)
         assert losses[1] == pytest.approx(expected, abs=1e-9)
@@ -231,15 +229,13 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
     cells = grid.cells_of(edges[:-1], grid.MIN_LEVEL)
     points = grid.middles(cells, grid.MIN_LEVEL, np.append(cells[1:], np.int32(LAST + 1)))
     z = np.concatenate((edges, np.nextafter(edges, 0.0), rng.random(500)))
-    labels, logits = rng.integers(0, 2, len(z)).astype(np.int8), np.empty(len(z))
+    labels, ones, wide = rng.integers(0, 2, len(z)).astype(np.int8), np.ones(len(z)), (1e-9, 1.0 - 1e-9)
     held = snapshots(rng)
     for snapshot in (held[-1], held[0], held[-2], held[-1]):
         mixed = MixedSteps(table.cells, snapshot).values()
         assert mixed == pytest.approx(served(snapshot, forecasts(snapshot, points)), abs=1e-12)
         serving = RecalibrationMap(version=1, edges=tuple(edges.tolist()), values=tuple(mixed.tolist()))
-        losses, tracked = np.empty((1, K, len(z))), np.empty((2, len(z)))
-        ones, sloped, wide = np.ones(len(z)), np.empty((len(FACTORS), len(z))), (1e-9, 1.0 - 1e-9)
-        lose(snapshot, (), None, table.cells, z, labels, wide, ones, logits, losses, tracked, sloped)
+        _, losses, _, sloped = lose(snapshot, (), None, table.cells, z, labels, wide, ones)
         said = np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
         assert served(snapshot, said) == pytest.approx(serving.predict_many(z), abs=1e-7)
         if snapshot.knows:  # and so is what is scored with each slope

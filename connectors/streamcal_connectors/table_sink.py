@@ -18,10 +18,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa  # type: ignore[import-untyped]
 
-from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions, SinkOptions
-from streamcal.run.rows import AnswerColumns, Answers
+from streamcal.run.rows import AnswerColumns, Answers, Column
 from streamcal_connectors.arrow import from_kept, numbers_column, texts_column
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
@@ -55,7 +54,6 @@ class TableSink:
         self._path = Path(os.path.realpath(path))
         self._kind = kind
         self._schema = _schema(options.kept or {}, options.classes)
-        self._rows: list[msgspec.Struct] = []  # the last ones, not in columns yet
         self._batches: list[Any] = []
         self._writer: Any = None
         self._has_rows = self._failed = self._closed = False
@@ -77,15 +75,11 @@ class TableSink:
         self._writer = self._opened()  # so that what cannot be written is told now
         return None
 
-    def write(self, rows: Sequence[msgspec.Struct]) -> None:
+    def write(self, rows: Answers) -> None:
         """Take rows."""
-        if isinstance(rows, Answers):
-            self._take_rows()
-            self._batches += [_answers(part, self._schema) for part in rows.parts]
-        else:
-            self._rows += rows
+        self._batches += [_answers(part, self._schema) for part in rows.parts]
         self._has_rows = self._has_rows or bool(rows)
-        if len(self._rows) + sum(map(len, self._batches)) >= _GROUP_ROWS:
+        if sum(map(len, self._batches)) >= _GROUP_ROWS:
             self._flush()
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:  # noqa: ARG002
@@ -129,7 +123,6 @@ class TableSink:
     def _flush(self) -> None:
         """Write the rows as one row group or record batch."""
         try:
-            self._take_rows()
             if not self._batches:
                 return
             with _said():
@@ -139,16 +132,6 @@ class TableSink:
             self._failed = True
             raise
         self._batches = []
-
-    def _take_rows(self) -> None:
-        """Bring the last rows into columns."""
-        if not self._rows:
-            return
-        fields = zip(self._rows[0].__struct_fields__, self._schema, strict=True)
-        columns = [_column([getattr(row, name) for row in self._rows], field) for name, field in fields]
-        with _said():
-            self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._rows = []
 
     def _is_replaceable(self) -> bool:
         try:
@@ -200,7 +183,15 @@ def _answers(columns: AnswerColumns, schema: Any) -> Any:
         "key": pa.nulls(count, pa.string()) if keys is None else pa.array(keys, pa.string()),
         "time": numbers_column(columns.times),
     }
-    return pa.RecordBatch.from_arrays([arrays[name] for name in ANSWER_FIELDS], schema=schema)
+    with _said():
+        arrays |= {name: _added(values, schema.field(name)) for name, values in columns.added.items()}
+        return pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema)
+
+
+def _added(values: Column, field: Any) -> Any:
+    if isinstance(values, list):
+        return _column(values, field)
+    return numbers_column(values) if values.dtype == np.float64 else _column(values.tolist(), field)
 
 
 def _column(values: list[Any], field: Any) -> Any:

@@ -13,9 +13,9 @@ from pathlib import Path
 import typer
 
 from streamcal.cli.opening import (
+    added_types,
     begin,
     ending,
-    kept_types,
     open_sink,
     open_source,
     read_map,
@@ -32,6 +32,7 @@ from streamcal.cli.options import (
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
 from streamcal.quality.net_benefit import DecisionSums
+from streamcal.run.added import added_fields
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
 from streamcal.run.outputs import Outputs
@@ -79,11 +80,13 @@ def apply(given: _ApplyOptions) -> None:
         kept: Sequence[str] = columns.keep
         if isinstance(opened, TableSource):
             kept = tuple(opened.kept) or kept
-        types, decisions = kept_types(kept, [opened]), None
+        decide = None
         if (rule := options.decision.rule) is not None:
             if classes:
                 fail("[decision] is for two classes, and the map has many: leave it out", Exit.USAGE)
-            types, decisions = {"decision": None, **types}, DecisionSums(rule)
+            decide = DecisionSums(rule).take
+        added = added_fields(kept, decide, None, intervals=False)
+        types = added_types(added, [opened])
         outputs = Outputs(
             open_sink(connectors, given.output, stack, kept=types, classes=classes),
             open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
@@ -99,7 +102,7 @@ def apply(given: _ApplyOptions) -> None:
                 refused.take(rows)
 
         with meter.line, ending(stop):
-            count, refusals = apply_maps(maps, opened, outputs, stop, after, kept, classes, decisions)
+            count, refusals = apply_maps(maps, opened, outputs, stop, after, added, classes)
     log.info("%s", f"{count:,} predictions recalibrated with {maps.description}, {refusals:,} rejected")
     if not stop() and not count:
         fail(f"no event could be read from {public_url(given.events)}", Exit.NOTHING_READ)

@@ -21,9 +21,11 @@ from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOpt
 from streamcal.cli.output_files import is_class_map
 from streamcal.cli.terminal import Exit, Stop, fail, failing
 from streamcal.errors import ColumnsError, OutputError, StoreError
+from streamcal.events import KeptValue
 from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.run.added import Added
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.outputs import writing
@@ -43,9 +45,9 @@ from streamcal.run.ports import (
 from streamcal.run.runner import Inputs
 
 __all__ = [
+    "added_types",
     "begin",
     "ending",
-    "kept_types",
     "on_standard_output",
     "open_inputs",
     "open_sink",
@@ -56,6 +58,9 @@ __all__ = [
     "refuse_empty",
     "refuse_same",
 ]
+
+_TYPES: Final[dict[Any, str]] = {bool: "bool", float: "float64"}
+"""Types of fields in a table, but for texts."""
 
 log = logging.getLogger("streamcal")
 
@@ -157,14 +162,18 @@ def open_inputs(
     return Inputs(calibration, deployment, connectors.shard)
 
 
-def kept_types(keep: Sequence[str], sources: Iterable[Source]) -> dict[str, Any]:
-    """Return the type of each column that passes through; None where the sources know none, or several."""
+def added_types(added: Sequence[Added], sources: Iterable[Source]) -> dict[str, Any]:
+    """Return the type of each field that rows have beyond the answer; None: a text.
+
+    That of a column that passes through is a text where the sources know no type, or several.
+    """
     kept = [source.kept if isinstance(source, TableSource) else {} for source in sources]
-    found = {name: [each.get(name) for each in kept] for name in keep}
-    return {
-        name: kinds[0] if kinds and all(kind == kinds[0] for kind in kinds) else None
-        for name, kinds in found.items()
-    }
+    types = dict[str, Any]()
+    for field in (field for each in added for field in each.fields):
+        first, *others = [each.get(field.name) for each in kept] or [None]
+        of_sources = first if all(kind == first for kind in others) else None
+        types[field.name] = of_sources if field.type is KeptValue else _TYPES.get(field.type)
+    return types
 
 
 def open_sink(

@@ -19,9 +19,9 @@ from prometheus_client import CollectorRegistry, make_asgi_app
 from rich.console import Console
 
 from streamcal.cli.opening import (
+    added_types,
     begin,
     ending,
-    kept_types,
     on_standard_output,
     open_inputs,
     open_sink,
@@ -146,10 +146,7 @@ def run(given: _RunOptions) -> None:
         )
         sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
-        kept = kept_types(options.columns.keep, inputs.deployment[: len(given.events)])
-        kept |= options.added_fields
-        if options.decision.rule is not None:
-            kept = {"decision": None, **kept}
+        kept = added_types(options.added(), inputs.deployment[: len(given.events)])
         opened = partial(open_sink, connectors, stack=stack, append=given.append)
         outputs = Outputs(
             opened(given.output, kept=kept, classes=options.columns.classes),

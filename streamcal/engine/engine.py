@@ -137,17 +137,17 @@ class Engine(EventRules):
         """Return limits of the rate of label 1 at a score, which hold with this probability."""
         return self._versions.rate_limits(probability)
 
-    def form_limits(self, probability: float) -> None:
-        """Form limits of the rate for rows anew if labels have grown by a twentieth, and by 16."""
-        labels = int(self._source.n + self._target.n)
-        if self.limits is None or labels >= self.limits[0] + max(_NEW_LABELS, self.limits[0] // _NEW_PART):
-            self.limits = labels, self.rate_limits(probability)
+    def keep_limits(self, probability: float) -> None:
+        """Form limits of the rate for rows, from now on, each time labels grow by a twentieth, and by 16."""
+        self.interval = probability
+        self.limits_stop = 0
+        if self.limits is not None:
+            self.limits_stop = self.limits[0] + max(_NEW_LABELS, self.limits[0] // _NEW_PART)
 
-    def interval(self, score: float, served: float) -> tuple[float, float]:
-        """Return the interval for the rate at one checked score, which takes in what is served, for a row."""
-        limits = RateLimits.none() if self.limits is None else self.limits[1]
-        low, high = limits.at(score, served)
-        return float(low), float(high)
+    def form_limits(self) -> None:
+        """Form limits of the rate for rows."""
+        self.limits = int(self._source.n + self._target.n), self.rate_limits(self.interval)
+        self.keep_limits(self.interval)
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:

@@ -49,8 +49,8 @@ cdef class EventRules:
     cdef public counts_c.ScoreBuffer _unlabelled
     cdef public ServedMap served
     cdef public label_release_c.LabelRelease release
-    cdef public double _latest
-    cdef public long long _source_stop, _target_stop
+    cdef public double _latest, interval
+    cdef public long long _source_stop, _target_stop, limits_stop
     cdef public bint _delayed
     cdef public bint carries
     cdef bint _in_turn
@@ -63,6 +63,7 @@ cdef class EventRules:
     @cython.locals(score=double, prediction_index=cython.longlong, probability=double)
     cpdef tuple answer(self, event)
     cpdef tuple carry(self, kept, double score, double probability)
+    cpdef form_limits(self)
     cpdef learn_memo(self, double score, int label, memo)
     @cython.locals(version=cython.longlong, begins=bint, release=label_release_c.LabelRelease)
     cpdef tuple observe_one(self, double score, double time=*)

@@ -287,6 +287,10 @@ class EventRules:
         self._complete: Any = self._versions.complete
         self.limits = state.limits
         """Number of labels at which limits of the rate were formed for rows, and these; None: none were."""
+        self.limits_stop = NEVER
+        """Number of labels at which they are to be formed for the next prediction."""
+        self.interval = 0.0
+        """Probability with which they hold."""
         self._in_turn = False
         self._set_stops()
 
@@ -304,6 +308,8 @@ class EventRules:
         alone can move the prior, and time can close a pane of delayed feedback. That map comes without a
         certificate, which uses labels only.
         """
+        if self._source.n + self._target.n >= self.limits_stop:
+            self.form_limits()
         score, prediction_index, memo = event.score, self._unlabelled.n, None
         probability = self.served.forecast(score)
         if self.carries:
@@ -332,6 +338,10 @@ class EventRules:
         probability
             that of the map.
         """
+        raise NotImplementedError
+
+    def form_limits(self) -> None:
+        """Form limits of the rate of label 1 for rows."""
         raise NotImplementedError
 
     def learn_memo(self, score: float, label: int, memo: Memo) -> None:  # noqa: ARG002

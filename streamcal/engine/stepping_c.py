@@ -29,13 +29,15 @@ from streamcal.join.id_table_c import LABELLED, PAIR, REAL
 from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, OriginOf, Rejected
 from streamcal.join.rules_c import AHEAD, DONE, JoinRules
 from streamcal.sketch.checks import check_label, check_score
-from streamcal.sketch.weighing import check_weight
+from streamcal.sketch.weighing import HEAVIEST, check_weight
 from streamcal.times import LATEST, read_time
 from streamcal.values import Counts, Floats, check_domain, check_id, check_key, shown
 
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine
     from streamcal.join.join import Join
+    from streamcal.maps.rate_limits import RateLimits
+    from streamcal.sampling import Sampler
 
 __all__ = [
     "AT_MOST",
@@ -64,7 +66,7 @@ _DONE, _LABELLED, _REAL, _PAIR, _AHEAD = DONE, LABELLED, REAL, PAIR, AHEAD
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
 _UNTIMED: Final = float("nan")
-_LATEST: Final = LATEST
+_LATEST, _HEAVIEST = LATEST, HEAVIEST
 _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 
 Outcome: TypeAlias = Emission | Joined
@@ -221,8 +223,12 @@ class Taken(NamedTuple):
     """Versions of the maps that answered, one for each of `weights`."""
     weights: Floats
     """Weights of the shift correction, float64[m, 2]."""
+    limits: Sequence[RateLimits | None]
+    """Limits of the rate then, one for each of `weights`; None: none were formed."""
     which: npt.NDArray[np.intp]
-    """Index of its version and weights for each prediction."""
+    """Index of its version, weights and limits for each prediction."""
+    drawn: Floats
+    """One over the chance that the label of each prediction is asked for."""
     ends: Counts
     """Indices of the events that are labels which met their prediction."""
     scores: Floats
@@ -235,6 +241,10 @@ class Taken(NamedTuple):
     """Keys of these predictions."""
     memos: Sequence[Memo]
     """Values that engines kept with these predictions, where these keep any."""
+    weights_of_labels: Floats
+    """Weights of these labels."""
+    unasked: Sequence[int]
+    """Indices of the labels that were not asked for: they did nothing."""
     emissions: tuple[Emission, ...]
     """Emissions of the last event."""
 
@@ -250,18 +260,25 @@ class BlockSteps:
         function that returns the engine of a key; an engine may be put away when another is asked for.
     admits
         whether a key has an engine, or may have one.
+    sampler
+        what says which predictions are to be labelled; None: labels are taken as they come.
     """
 
     def __init__(
-        self, join: Join, engine_of: Callable[[str | None], Engine], admits: Callable[[str | None], bool]
+        self,
+        join: Join,
+        engine_of: Callable[[str | None], Engine],
+        admits: Callable[[str | None], bool],
+        sampler: Sampler | None = None,
     ) -> None:
-        self.join, self._engine_of, self._admits = join, engine_of, admits
+        self.join, self._engine_of, self._admits, self._sampler = join, engine_of, admits, sampler
         self._rows: JoinRules = join
         self._renumbered = 0
         # Of predictions: which event, the number of version and weights. Of labels: which event, the key.
         self._whole = np.empty((4, AT_MOST), np.int64)
-        # Of predictions: the probability. Of labels: score, forecast, and time of the prediction.
-        self._real = np.empty((4, AT_MOST))
+        # Of predictions: the probability. Of labels: score, forecast, and time of the prediction. Weights of
+        # both.
+        self._real = np.ones((6, AT_MOST))
         self._weights = np.empty((AT_MOST, 2))
         self._engine: EventRules | None = None
         self._code = _UNKNOWN
@@ -293,6 +310,7 @@ class BlockSteps:
             self.begin(block)
         self._predictions = self._joins = 0
         self._versions, self._memos = list[int](), list[Memo]()
+        self._limits, self._unasked = list[Any](), list[int]()
         self._emissions: tuple[Emission, ...] = ()
         self._engine, self._code = None, _UNKNOWN
         self._at = at
@@ -313,13 +331,17 @@ class BlockSteps:
             real[0, predictions].copy(),
             self._versions,
             np.asarray(self._weights)[: len(self._versions)].copy(),
+            self._limits,
             whole[1, predictions].astype(np.intp),
+            real[4, predictions].copy(),
             whole[2, joins],
             real[1, joins],
             real[2, joins],
             real[3, joins],
             [names[code] for code in whole[3, joins].tolist()],
             self._memos,
+            real[5, joins],
+            self._unasked,
             self._emissions,
         )
 
@@ -329,8 +351,10 @@ class BlockSteps:
         at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
         predictions = joins = run = 0
         weights: tuple[float, float] | None = None
-        version, answered, again = -1, None, None  # of the latest prediction
+        version, answered, again, limits = -1, None, None, None  # of the latest prediction
         memo: Memo | None = None
+        sampler: Any = self._sampler
+        drawn: Any = None
         begun: tuple[Emission, ...] = ()
         why = _END
         ahead = at
@@ -345,6 +369,15 @@ class BlockSteps:
             ):
                 why = _EVENT
                 break
+            if sampler is not None and label >= 0:
+                asked = _UNKNOWN if is_prediction or not size else self._is_asked(at)
+                if asked == _UNKNOWN:
+                    why = _EVENT
+                    break
+                if not asked:
+                    self._unasked.append(at)
+                    at += 1
+                    continue
             if rows.move(time) and rows.expire_rows() != _DONE:
                 rows.again, why = True, _EXPIRES
                 break
@@ -358,16 +391,28 @@ class BlockSteps:
                 break
             engine, begun = self._engine, ()
             if is_prediction:
+                if engine._source.n + engine._target.n >= engine.limits_stop:  # type: ignore[union-attr]
+                    engine.form_limits()  # type: ignore[union-attr]
                 prediction_index = engine._unlabelled.n  # type: ignore[union-attr]
-                served = engine.served  # type: ignore[union-attr]
+                served, formed = engine.served, engine.limits  # type: ignore[union-attr]
                 probability, memo = served.forecast(score), None
                 if engine.carries:  # type: ignore[union-attr]
                     kept = () if self._kept is None else self._kept[at]
                     probability, memo = engine.carry(kept, score, probability)  # type: ignore[union-attr]
-                if engine is not answered or served.version != version or served.weights_now() is not weights:
+                if sampler is not None:
+                    chance = sampler.propensity(probability, None if time != time else time)
+                    drawn = min(1.0 / chance, _HEAVIEST)
+                    self._real[4, predictions] = drawn
+                if (
+                    engine is not answered
+                    or served.version != version
+                    or served.weights_now() is not weights
+                    or formed is not limits
+                ):
                     answered, version, weights = engine, served.version, served.weights_now()
-                    run = len(self._versions)
+                    limits, run = formed, len(self._versions)
                     self._versions.append(version)
+                    self._limits.append(limits and limits[1])
                     self._weights[run, 0] = weights[0]
                     self._weights[run, 1] = weights[1]
                     again = (version, weights[0], weights[1]) if rows.keeps_answers else None
@@ -377,16 +422,19 @@ class BlockSteps:
                     row = rows.new_row(ids, self._starts[at], size)
                     code = self._code
                     rows.hold_row(
-                        row, score, probability, time, prediction_index, is_target, code, again, None, memo
+                        row, score, probability, time, prediction_index, is_target, code, again, drawn, memo
                     )
+                    if sampler is not None and is_target and sampler.asks(rows.id_of(row), 1.0 / drawn):
+                        engine.ask_label()  # type: ignore[union-attr]
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = probability
                 predictions += 1
             if label >= 0:
-                predicted_at = time
+                predicted_at, weight = time, 1.0
                 if row:
                     real = _REAL * row
+                    weight = rows.weight_of(row) or 1.0
                     score, probability = rows._real[real + 1], rows._real[real + 2]
                     predicted_at, prediction_index = rows._real[real + 3], rows._whole[_PAIR * row]
                     memo = rows.memo_of(row)
@@ -396,11 +444,14 @@ class BlockSteps:
                 self._real[1, joins] = score
                 self._real[2, joins] = probability
                 self._real[3, joins] = predicted_at
+                self._real[5, joins] = weight
                 joins += 1
                 if memo is not None:
                     self._memos.append(memo)
                 latest = time if time == time else _NO_TIME
-                learned = engine.learn_label(score, label, is_target, latest, prediction_index, 1.0, memo)  # type: ignore[union-attr]
+                learned = engine.learn_label(  # type: ignore[union-attr]
+                    score, label, is_target, latest, prediction_index, weight, memo
+                )
                 begun = begun + learned if learned else begun
             at += 1
             if begun:
@@ -409,6 +460,15 @@ class BlockSteps:
                 break
         self._predictions, self._joins, self._at = predictions, joins, at
         return why
+
+    def _is_asked(self, at: int) -> int:
+        """Return whether a label was asked for, `_UNKNOWN` where the prediction does not wait."""
+        rows = self._rows
+        row = rows.row_of(self._ids, at, self._starts[at], self._sizes[at])
+        if not row or not rows.is_waiting(row):
+            return _UNKNOWN
+        weight = rows.weight_of(row)
+        return bool(not weight or self._sampler.asks(rows.id_of(row), 1.0 / weight))  # type: ignore[union-attr]
 
     def _find_engine(self, code: int) -> bool:
         """Find the engine of the key with this number; return whether it may have one."""

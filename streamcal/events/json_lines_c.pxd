@@ -63,12 +63,17 @@ cdef int _gather(
     at=Py_ssize_t, size=Py_ssize_t, start=Py_ssize_t, before=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, run=Py_ssize_t,
     names="const unsigned char[::1]", starts="const long long[:]", sizes="const long long[:]",
     key_names="const unsigned char[::1]", key_starts="const long long[:]", key_sizes="const long long[:]",
-    made=bytearray, out=cython.p_uchar,
+    made=bytearray, out=cython.p_uchar, texts=bytes, begins="const long long[:]", lengths="const long long[:]", count=Py_ssize_t,
+    place=Py_ssize_t, width=Py_ssize_t,
 )
 cpdef answer_lines(
     ids, const double[:] scores, const double[:] probabilities, const double[:] times, const Py_ssize_t[:] which,
-    const long long[:] versions, const double[:, :] weights, keys
+    const long long[:] versions, const double[:, :] weights, keys, added
 )
+@cython.locals(i=Py_ssize_t)
+cdef Py_ssize_t _put_part(
+    unsigned char* out, Py_ssize_t at, const unsigned char* data, Py_ssize_t start, Py_ssize_t size
+) noexcept
 @cython.locals(i=Py_ssize_t)
 cdef Py_ssize_t _put_text(
     unsigned char* out, Py_ssize_t at, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size

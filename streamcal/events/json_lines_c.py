@@ -10,7 +10,7 @@ Compiled where there is a C compiler; `json_lines_c.pxd` has the types.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -367,6 +367,7 @@ def answer_lines(
     versions: Counts,
     weights: Floats,
     keys: StringColumn,
+    added: Mapping[str, Any],
 ) -> memoryview:
     """Return answers as lines of JSON.
 
@@ -376,10 +377,17 @@ def answer_lines(
         as in `streamcal.run.rows.AnswerColumns`; texts are printable.
     keys
         that of the answers of each version.
+    added
+        further fields by name: arrays or lists of a value for each answer.
     """
+    texts, begins, lengths = _texts_of(added)
+    count, width = len(added), 0
+    for k in range(count):
+        width += lengths[k]
     names, starts, sizes = ids.data, ids.starts, ids.sizes
     key_names, key_starts, key_sizes = keys.data, keys.starts, keys.sizes
-    room = 2 * int(ids.sizes.sum()) + (_ROOM + 2 * int(keys.sizes.max(initial=0))) * len(sizes)
+    width += _ROOM + 2 * int(keys.sizes.max(initial=0))
+    room = 2 * int(ids.sizes.sum()) + width * len(sizes) + len(texts)
     out = made = bytearray(room)
     at = size = start = 0
     for i in range(len(scores)):
@@ -406,8 +414,45 @@ def answer_lines(
             at = _put(out, at, b',"time":', 8)
             size = at - start
         at = _put_number(out, at, times[i])
+        for k in range(count):
+            at = _put_part(out, at, texts, begins[k], lengths[k])
+            place = count + k * len(scores) + i
+            at = _put_part(out, at, texts, begins[place], lengths[place])
         at = _put(out, at, b"}\n", 2)
     return memoryview(made)[:at]
+
+
+def _texts_of(added: Mapping[str, Any]) -> tuple[bytes, Counts, Counts]:
+    """Return fields as texts of JSON: the bytes, and where in them is each name, then each value."""
+    names = [b",%b:" % msgspec.json.encode(name) for name in added]
+    columns = [_joined(names), *map(_encoded, added.values())]
+    texts, starts, sizes = zip(*columns, strict=True)
+    before = np.cumsum([0, *map(len, texts)])
+    return b"".join(texts), np.concatenate(list(map(np.add, starts, before))), np.concatenate(sizes)
+
+
+def _encoded(values: Any) -> tuple[bytes, Counts, Counts]:
+    """Return values as texts of JSON, as in `_joined`."""
+    encode, listed = msgspec.json.encode, values if isinstance(values, list) else values.tolist()
+    if getattr(values, "dtype", None) != np.float64:
+        return _joined(list(map(encode, listed)))
+    text = encode(listed)  # numbers have no commas
+    ends = np.append(np.flatnonzero(np.frombuffer(text, np.uint8) == _COMMA), len(text) - 1)
+    starts = np.append(0, ends[: len(ends) - 1]) + 1
+    return text, starts, ends - starts
+
+
+def _joined(texts: list[bytes]) -> tuple[bytes, Counts, Counts]:
+    """Return texts one behind the other, where each begins, and how long it is."""
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    return b"".join(texts), np.cumsum(sizes) - sizes, sizes
+
+
+def _put_part(out: Any, at: int, data: Any, start: int, size: int) -> int:
+    """Write a part of a text at a place; return the place behind it."""
+    for i in range(size):
+        out[at + i] = data[start + i]
+    return at + size
 
 
 def _put_text(out: Any, at: int, data: Any, start: int, size: int) -> int:

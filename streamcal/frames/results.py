@@ -48,7 +48,7 @@ class Answered(NullSink):
         """Columns that `Kind.columns` gives, each with room for an answer to every row."""
         self.unanswered = array("q")
         """Rows that were not answered, in the order of reading."""
-        self._new: Sequence[Any] = ()
+        self._new: Any = ()
         self._count = self._end = 0
 
     def write(self, rows: Sequence[Any]) -> None:

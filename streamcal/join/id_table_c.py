@@ -356,8 +356,8 @@ class IdTable:
         held: Pending = self.objects[row]
         return held
 
-    def hold_object(self, row: int, held: Pending | LabelEvent | Memo) -> None:
-        """Keep an object of a row; of a prediction that has no more than `Memo`, that alone."""
+    def hold_object(self, row: int, held: Pending | LabelEvent | Memo | float) -> None:
+        """Keep an object of a row; of a prediction that has no more than `Memo`, or a weight, that alone."""
         objects = self.objects
         if row >= len(objects):
             objects.extend([None] * (self._limit + 1 - len(objects)))
@@ -377,9 +377,10 @@ class IdTable:
 
     def _pending(self, row: int) -> Pending:
         """Return a prediction that waits as an object."""
-        memo = self.object_of(row)
-        if type(memo) is Pending:
-            return memo
+        held = self.object_of(row)
+        if type(held) is Pending:
+            return held
+        weight, memo = (held, None) if type(held) is float else (None, held)
         real = _REAL * row
         since, time = self._real[real], self._real[real + 3]
         return Pending(
@@ -390,6 +391,7 @@ class IdTable:
             self.names[self._key[row]],
             None if time != time else time,
             self._whole[_PAIR * row],
+            weight=weight,
             memo=memo,
         )
 

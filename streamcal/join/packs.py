@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.events import LabelEvent
+from streamcal.events import LabelEvent, Weight
 from streamcal.join.entries import Memo, Pending
 
 __all__ = ["PACK", "Kind", "Pack", "PackChanges", "PackRows"]
@@ -66,7 +66,7 @@ class PackRows(msgspec.Struct, array_like=True, omit_defaults=True):
     predictions: dict[int, Pending] = {}
     """Objects of rows by index, as are the next two."""
     labels: dict[int, LabelEvent] = {}
-    memos: dict[int, Memo] = {}
+    memos: dict[int, Memo | Weight] = {}
 
     def encoded(self) -> bytes:
         """Return the content as bytes."""

@@ -74,5 +74,7 @@ cdef class JoinRules(id_table_c.IdTable):
     ) except -1
     cdef Py_ssize_t row_of(self, const unsigned char* data, Py_ssize_t at, Py_ssize_t start, Py_ssize_t size) noexcept
     cdef Py_ssize_t new_row(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
-    cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) except -1
+    cdef bint waits_plainly(self, Py_ssize_t row, bint is_target) noexcept
+    cdef double weight_of(self, Py_ssize_t row) except -1.0
+    cpdef weigh(self, Py_ssize_t row, double weight)
     cdef memo_of(self, Py_ssize_t row)

@@ -541,11 +541,11 @@ class JoinRules(id_table_c.IdTable):
         """
         self._write(row, score, probability, time, prediction_index, is_target, code)
         self._stamp(row)
-        if answer is not None or weight is not None:
+        if answer is not None or (weight is not None and memo is not None):
             held = self.held(row)
             held.answer, held.weight, held.memo = answer, weight, memo
-        elif memo is not None:
-            self.hold_object(row, memo)
+        elif weight is not None or memo is not None:
+            self.hold_object(row, memo if weight is None else float(weight))  # type: ignore[arg-type]
         if self._state[row] != _COMES:
             self._enqueue(row, _WAITS)
             if self._counts[_WAITING] > self._most:
@@ -590,13 +590,9 @@ class JoinRules(id_table_c.IdTable):
         """Return a row's prediction with a label of this time and weight."""
         memo: Memo | None = None
         if self._flags[row] & _HELD:
-            held = self.objects[row]
-            if type(held) is not Pending:
-                memo = held
-            else:
-                memo = held.memo
-                if matured_at is None and weight is None:
-                    weight = held.weight
+            memo = self.memo_of(row)
+            if matured_at is None and weight is None:
+                weight = self.weight_of(row) or None
         real = _REAL * row
         predicted_at = self._real[real + 3]
         return Joined(
@@ -648,17 +644,29 @@ class JoinRules(id_table_c.IdTable):
         return self._add(self._hash, data, start, size)
 
     def waits_plainly(self, row: int, is_target: bool) -> bool:
-        """Whether a row is a prediction of this domain that waits, with no weight of its own."""
-        if self._state[row] != _WAITS or self._flags[row] & _DOMAIN != is_target:
-            return False
+        """Whether a row is a prediction of this domain that waits."""
+        return bool(self._state[row] == _WAITS and self._flags[row] & _DOMAIN == is_target)
+
+    def weight_of(self, row: int) -> float:
+        """Return the weight that a prediction gives its label; 0: none."""
         if not self._flags[row] & _HELD:
-            return True
+            return 0.0
         held = self.objects[row]
-        return type(held) is not Pending or held.weight is None
+        weight = held.weight if type(held) is Pending else held
+        return weight if type(weight) is float else 0.0
+
+    def weigh(self, row: int, weight: float) -> None:
+        """Let a prediction that waits give its label a weight."""
+        if self._flags[row] & _HELD:
+            self.held(row).weight = weight
+        else:
+            self.hold_object(row, weight)
+        self.note(row)
 
     def memo_of(self, row: int) -> Memo | None:
         """Return what the engine wants back with a label."""
         if not self._flags[row] & _HELD:
             return None
         held = self.objects[row]
-        return held.memo if type(held) is Pending else held
+        memo = held.memo if type(held) is Pending else held
+        return None if type(memo) is float else memo

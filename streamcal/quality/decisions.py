@@ -40,10 +40,6 @@ class Thresholds(NamedTuple):
     review: float
     act: float
 
-    def code(self, probability: float) -> int:
-        """Return the decision on a prediction, as place in `DECISIONS`."""
-        return (probability >= self.review) + (probability >= self.act)
-
     def codes(self, probabilities: Floats) -> Counts:
         """Return the decisions, as places in `DECISIONS`: int64[n]."""
         return (probabilities >= self.review).astype(np.int64) + (probabilities >= self.act)

@@ -288,8 +288,11 @@ class Unrated(msgspec.Struct):
         keys: Sequence[str | None],
         predicted_at: Floats,
         times: Floats,
+        weights: Floats,
     ) -> None:
-        """Add joined labels of weight 1 as columns; they came at ``times``."""
+        """Add joined labels as columns; they came at ``times``."""
+        count = len(self.labels)
+        self.weights |= {count + at: float(weights[at]) for at in np.flatnonzero(weights != 1.0).tolist()}
         self.scores.frombytes(scores.tobytes())
         self.probabilities.frombytes(probabilities.tobytes())
         self.labels.frombytes(labels.astype(np.int16).tobytes())

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, Self
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.quality.decisions import ACT, DECISIONS, PASS, REVIEW, Capacity, Costs, Decision, Thresholds
@@ -33,6 +34,7 @@ __all__ = ["AGAINST", "DecisionFigures", "DecisionRule", "DecisionSums", "Estima
 AGAINST: Final = ("the raw score", "acting on all", "acting on none")
 """Other decisions on the same predictions, which those by the served probability are compared with."""
 
+_NAMES: Final = np.array(DECISIONS)
 _CODES: Final = len(DECISIONS)
 _CELLS: Final = _CODES**2  # by the decision that was made, and by the one that the score would have been
 _SUMS: Final = 6  # of `add_labels`, and of `_SampledPanes`
@@ -175,7 +177,7 @@ class DecisionSums(msgspec.Struct):
     Examples
     --------
     >>> sums = DecisionSums(DecisionRule(Costs(1.0, 19.0)))
-    >>> [sums.take(None, probability, None) for probability in (0.01, 0.5)]
+    >>> sums.take([None, None], np.array([0.01, 0.5]), np.full(2, np.nan)).tolist()
     ['pass', 'act']
     """
 
@@ -206,22 +208,26 @@ class DecisionSums(msgspec.Struct):
         threshold = self.capacity.threshold if self.capacity is not None else 0.0
         return Thresholds(threshold, threshold)
 
-    def take(self, id_: str | None, probability: float, time: float | None) -> Decision:
-        """Return the decision on the next prediction, and count it."""
+    def take(self, ids: Sequence[str | None], probabilities: Floats, times: Floats) -> npt.NDArray[np.str_]:
+        """Return the decisions on the next predictions, str[n], and count them; a time is NaN: none."""
         if self.capacity is None:
-            code = self._thresholds.code(probability)
-        elif (code := self.capacity.take(probability, time)) == ACT:
-            self.acted_on.append(id_)
+            codes = self._thresholds.codes(probabilities)
+        else:
+            each = map(self.capacity.take, probabilities.tolist(), times.tolist())
+            codes = np.fromiter(each, np.int64, len(probabilities))
+            self.acted_on += [ids[index] for index in np.flatnonzero(codes == ACT).tolist()]
             del self.acted_on[: -2 * self.capacity.limit]
-        self.counts[code] += 1
-        self.forecasts[code] += round(probability / GRAIN) * GRAIN
-        return DECISIONS[code]
+        grains = np.rint(probabilities / GRAIN) * GRAIN
+        for code in range(_CODES):
+            self.counts[code] += int(np.count_nonzero(codes == code))
+            self.forecasts[code] += float(grains[codes == code].sum())
+        return _NAMES[codes]
 
-    def again(self, id_: str | None, probability: float, time: float | None) -> Decision:  # noqa: ARG002
-        """Return the decision on a prediction that was taken before; under a capacity, of the latest days."""
+    def again(self, ids: Sequence[str | None], probabilities: Floats, times: Floats) -> npt.NDArray[np.str_]:  # noqa: ARG002
+        """Return the decisions on predictions taken before; under a capacity, on those of the latest days."""
         if self.capacity is None:
-            return DECISIONS[self._thresholds.code(probability)]
-        return DECISIONS[ACT if id_ in self.acted_on else PASS]
+            return _NAMES[self._thresholds.codes(probabilities)]
+        return _NAMES[[ACT if id_ in self.acted_on else PASS for id_ in ids]]
 
     def restore(self, state: Self) -> None:
         """Go on from a state, if it is of the same rule; else all is counted anew."""

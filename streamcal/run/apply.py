@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from pydantic import ValidationError
 
-from streamcal.engine.emissions import Recalibrated
 from streamcal.events import Kept, LabelEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
@@ -19,7 +18,7 @@ from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
 from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.quality.net_benefit import DecisionSums
+from streamcal.run.added import Added
 from streamcal.run.config import problems
 from streamcal.run.kinds import Kind, kind_of
 from streamcal.run.outputs import Outputs, writing
@@ -91,15 +90,13 @@ def apply_maps(
     outputs: Outputs,
     stop: Callable[[], bool],
     after: Callable[[int, list[RejectRow]], None],
-    keep: Sequence[str] = (),
+    added: Sequence[Added] = (),
     classes: Sequence[str] = (),
-    decisions: DecisionSums | None = None,
 ) -> tuple[int, int]:
     """Answer every prediction of a source with the newest map; return the number of answers and of rejects.
 
     Reads nothing before there is a map. ``after`` is called behind each batch, with the number of its events
-    and its rejects. ``classes`` are those of a map of many; ``decisions`` decides
-    by their probabilities.
+    and its rejects. ``added`` are fields of the rows; ``classes`` those of a map of many.
 
     Raises
     ------
@@ -121,12 +118,12 @@ def apply_maps(
     source.seek({})
     meanings = InputChecks()
     kind = kind_of(classes)
-    row_of = kind.row_of(keep, getattr(decisions, "take", None))
+    to_rows = kind.to_rows(added)
     while not stop() and not source.ended:
         batches = source.poll(MAX_EVENTS, PATIENCE)
         maps.update(_NO_WAIT)
         for batch in batches:
-            rows, bad = _apply(maps, batch, meanings, kind, row_of)
+            rows, bad = _apply(maps, batch, meanings, kind, to_rows)
             meanings.events += len(batch.events)
             answered += len(rows)
             refused += len(bad)
@@ -143,7 +140,7 @@ def apply_maps(
     return answered, refused
 
 
-def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
+def _apply_at_once(maps: Maps, block: Block) -> AnswerColumns | None:
     """Answer all predictions of a block; None if they are not all for one map, or not all to be answered."""
     found, scores, times = maps.get(None), block.scores, block.times
     plain = (
@@ -151,17 +148,16 @@ def _apply_at_once(maps: Maps, block: Block) -> Answers | None:
     )
     if not isinstance(found, RecalibrationMap) or not plain:
         return None
-    return Answers(
-        AnswerColumns(
-            block.ids,
-            scores,
-            found.predict_many(scores),
-            None,
-            times,
-            [found.version],
-            np.array([found.weights]),
-            np.zeros(len(scores), np.intp),
-        )
+    return AnswerColumns(
+        block.ids,
+        scores,
+        found.predict_many(scores),
+        None,
+        times,
+        [found.version],
+        np.array([found.weights]),
+        np.zeros(len(scores), np.intp),
+        block.kept,
     )
 
 
@@ -170,14 +166,13 @@ def _apply(
     batch: Batch,
     meanings: InputChecks,
     kind: Kind,
-    row_of: Callable[[Recalibrated, Kept], Recalibrated] | None,
-) -> tuple[Sequence[Recalibrated], list[RejectRow]]:
-    if row_of is None and isinstance(batch.events, Block):
+    to_rows: Callable[[AnswerColumns], AnswerColumns],
+) -> tuple[Answers, list[RejectRow]]:
+    if isinstance(batch.events, Block) and len(batch.events):
         columns = _apply_at_once(maps, batch.events)
         if columns is not None:
-            return columns, []
-    rows: list[Recalibrated] = []
-    bad: list[RejectRow] = []
+            return Answers(to_rows(columns)), []
+    answers, kept, bad = list[Any](), list[Kept](), list[RejectRow]()
     for index, read in enumerate(batch.events):
         event = read.event if isinstance(read, OtherLabel) else read  # the label does not matter here
         if isinstance(event, Malformed):
@@ -190,8 +185,10 @@ def _apply(
         else:
             time = None if event.time is None else seconds_of(event.time)
             made, weights, *more = kind.applied(found, event)
-            row = kind.answer(event.id, event.score, made, found.version, weights, event.key, time, *more)
-            rows.append(row if row_of is None else row_of(row, event.kept))
+            answers.append(
+                kind.answer(event.id, event.score, made, found.version, weights, event.key, time, *more)
+            )
+            kept.append(event.kept)
             continue
         bad.append(reject_row(batch.origin(index), why))
-    return rows, bad
+    return Answers(*(map(to_rows, [AnswerColumns.of(answers, kept)] if answers else []))), bad

@@ -17,12 +17,12 @@ from streamcal.join.config import JoinConfig
 from streamcal.maps.rate_limits import LEAST, MOST
 from streamcal.quality.decisions import MOST as MOST_ACTS
 from streamcal.quality.decisions import Costs
-from streamcal.quality.net_benefit import DecisionRule
+from streamcal.quality.net_benefit import DecisionRule, DecisionSums
+from streamcal.run.added import Added, Decide, added_fields
 from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields
 
 __all__ = [
-    "SAMPLED_FIELDS",
     "DecisionConfig",
     "KeysConfig",
     "RunConfig",
@@ -34,13 +34,6 @@ __all__ = [
 
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value
-SAMPLED_FIELDS: Final = {"ask": "bool", "propensity": "float64"}
-"""Fields of a row, with their types, where predictions are drawn to be labelled: whether it is, and the
-chance of that."""
-
-INTERVAL_FIELDS: Final = {"low": "float64", "high": "float64"}
-"""Fields of a row, with their types, where it has an interval: the ends of that."""
-
 _WANTED: Final = "Input should be "
 
 
@@ -177,8 +170,8 @@ class RunConfig(_Options):
                     f"[columns] {role} and [segments] fields exclude each other: corrections of segments take"
                     " every label once"
                 )
-        added = (*self.added_fields, *["decision"] * (self.decision.rule is not None))
-        if taken := [name for name in added if name in self.columns.keep]:
+        names = [field.name for each in self.added() for field in each.fields]
+        if taken := [name for name in self.columns.keep if names.count(name) > 1]:
             raise ValueError(f"rows get a field {taken[0]!r} of their own: leave it out of [columns] keep")
         if self.intervals.probability is not None and (self.columns.classes or self.segments.fields):
             raise ValueError(
@@ -202,11 +195,12 @@ class RunConfig(_Options):
         if why := self.engines.config.why_unweighted:
             raise ValueError(f"[sampling] makes labels count for others: {why}")
 
-    @property
-    def added_fields(self) -> dict[str, str]:
-        """Fields of a row behind those that are kept, with their types."""
-        sampled = {} if self.sampling.sampler is None else SAMPLED_FIELDS
-        return sampled | ({} if self.intervals.probability is None else INTERVAL_FIELDS)
+    def added(self, decide: Decide | None = None) -> list[Added]:
+        """Return the fields that rows have beyond the answers; ``decide`` decides, by the rule if None."""
+        if self.decision.rule is not None and decide is None:
+            decide = DecisionSums(self.decision.rule).take
+        intervals = self.intervals.probability is not None
+        return added_fields(self.columns.keep, decide, self.sampling.sampler, intervals=intervals)
 
     @property
     def engines(self) -> EngineOptions:

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import msgspec
 import numpy as np
 
 from streamcal.engine.emissions import Recalibrated
-from streamcal.events import Kept, KeptValue, LabelledEvent, PredictionEvent
+from streamcal.events import KeptValue, LabelledEvent, PredictionEvent
 from streamcal.events.score_fields import by_class
 from streamcal.join.entries import Pending
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.quality.class_sums import ClassSums
-from streamcal.quality.decisions import Decision
 from streamcal.quality.figures import Quality
 from streamcal.quality.groups import Groups
-from streamcal.run.rows import AnswerColumns, Answers
+from streamcal.run.added import Added, Field, with_fields
+from streamcal.run.rows import AnswerColumns, Answers, Column
 from streamcal.values import Floats
 
 __all__ = ["ClassRow", "Kind", "kind_of"]
@@ -59,49 +60,36 @@ class Kind:
     schema: ClassVar[dict[str, Any]] = {"type": "number", "minimum": 0, "maximum": 1}
     """JSON schema of these scores."""
 
+    _own: Sequence[Added] = ()
+
     def quality(self, segments: Sequence[str], *, matures: bool) -> Quality:
         """Return the quality of no forecasts yet, in a run with segments by these fields."""
         return Quality(matures=matures, segments={field: Groups() for field in segments})
 
-    def row_of(self, keep: Sequence[str], decide: Any = None) -> Callable[[Any, Kept], Any] | None:
-        """Return what makes the row of an answer, with a field more for each of the first values kept.
+    def row_with(self, added: Sequence[Added]) -> Any:
+        """Return the type of rows with the fields that are added."""
+        fields = [field for each in added for field in each.fields]
+        if not fields:
+            return self.row
+        # Names of kept values are any texts.
+        own = {f"kept_{at}": field.name for at, field in enumerate(fields) if field.type is KeptValue}
+        names = {name: field for field, name in own.items()}
+        types = [(names.get(field.name, field.name), field.type, field.example) for field in fields]
+        row, name = self.row, self.row.__name__
+        return msgspec.defstruct(name, types, bases=(row,), rename=own, frozen=True, gc=False)
 
-        None: the answer is the row. The names in ``keep`` are any texts. Before them comes the field
-        ``decision``, if ``decide`` is a function of id, probability and time.
-        """
-        if self.row is self.answer and not keep and decide is None:
-            return None
-        names = {f"kept_{index}": name for index, name in enumerate(keep)}
-        fields: list[Any] = [(field, KeptValue, None) for field in names]
-        own, count = self._fields, len(fields)
-        if decide is not None:
-            fields.insert(0, ("decision", Decision, "pass"))
-        row: Any = msgspec.defstruct(
-            "AnswerRow", fields, bases=(self.row,), rename=names, frozen=True, gc=False
-        )
-        if decide is None:
-            return lambda answer, kept: row(*own(answer, kept), *kept[:count])
-
-        def decided(answer: Any, kept: Kept) -> Any:
-            decision = decide(answer.id, answer.probability, answer.time)
-            return row(*own(answer, kept), decision, *kept[:count])
-
-        return decided
-
-    def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:  # noqa: ARG002
-        """Return the fields of a row but for what is kept."""
-        return msgspec.structs.astuple(answer)
+    def to_rows(self, added: Sequence[Added]) -> Callable[[AnswerColumns], AnswerColumns]:
+        """Return what makes rows of answers, with the fields that are added."""
+        return partial(with_fields, row=self.row_with(added), added=[*self._own, *added])
 
     def numbers(self, value: Any) -> Sequence[float]:
         """Return the numbers in the field `score` or `probability` of a row."""
         return (value,)
 
-    def columns(self, rows: Sequence[Any]) -> dict[str, Any]:
+    def columns(self, rows: Answers) -> dict[str, Any]:
         """Return rows of answers as columns: what is served, and score and time as they were taken."""
-        parts = rows.parts if isinstance(rows, Answers) else [AnswerColumns.of(rows)]
+        parts = rows.parts
         weights = np.concatenate([part.weights[part.which] for part in parts])
-        decided = not isinstance(rows, Answers) and hasattr(rows[0], "decision")
-        decisions = {"decision": np.array([row.decision for row in rows], "U6")} if decided else {}
         return {
             "score": np.concatenate([part.scores for part in parts]),
             "time": np.concatenate([part.times for part in parts]),
@@ -109,8 +97,13 @@ class Kind:
             "map_version": np.concatenate([np.array(part.versions)[part.which] for part in parts]),
             "weight_0": weights[:, 0],
             "weight_1": weights[:, 1],
-            **decisions,
+            **self._added(rows),
         }
+
+    def _added(self, rows: Answers) -> dict[str, Any]:
+        """Return what is added to rows, as arrays."""
+        names = [name for name in rows.parts[0].added if name not in (self.score, self.probability)]
+        return {name: np.concatenate([part.added[name] for part in rows.parts]) for name in names}
 
     def score_of(self, event: PredictionEvent | LabelledEvent) -> Any:
         """Return the scores of an event."""
@@ -137,25 +130,28 @@ class _Classes(Kind):
         even = dict.fromkeys(classes, 1.0 / len(classes))
         self.example = ClassRow("a1", even, even, 7, None, _TIME)
         one = dict.fromkeys(classes, Kind.schema)
+        fields = [Field(name, dict[str, float], even) for name in (self.score, self.probability)]
+        self._own = [Added(fields, self._named_numbers)]
         self.schema = {"type": "object", "required": [*classes], "properties": one}  # type: ignore[misc]
 
     def quality(self, segments: Sequence[str], *, matures: bool) -> Quality:
         del segments
         return Quality(matures=matures, segments={"class": Groups()}, classes=ClassSums.of(self._classes))
 
-    def _fields(self, answer: Any, kept: Kept) -> tuple[Any, ...]:
-        scores = self._named(*kept[-self.shape[0] :])
-        probabilities = self._named(*answer.probabilities)
-        return answer.id, scores, probabilities, answer.map_version, answer.key, answer.time
+    def _named_numbers(self, answers: AnswerColumns) -> Sequence[Column]:
+        named, count = self._named, self.shape[0]
+        scores = [named(*values[-count:]) for values in answers.kept or ()]
+        return scores, [named(*each.probabilities) for each in answers.answers]
 
     def numbers(self, value: Any) -> Sequence[float]:
         return tuple(value.values())
 
-    def columns(self, rows: Sequence[Any]) -> dict[str, Any]:
-        made: Floats = np.array([self.numbers(row.probabilities) for row in rows], np.float64)
+    def columns(self, rows: Answers) -> dict[str, Any]:
+        made: Floats = np.array([each.probabilities for part in rows.parts for each in part.answers])
         names = [f"probability_{name}" for name in self._classes]
         found: dict[str, Any] = dict(zip(names, made.reshape(-1, *self.shape).T, strict=True))
-        return {**found, "map_version": np.array([row.map_version for row in rows], np.int64)}
+        versions = [np.array(part.versions)[part.which] for part in rows.parts]
+        return {**found, "map_version": np.concatenate(versions), **self._added(rows)}
 
     def score_of(self, event: PredictionEvent | LabelledEvent) -> Any:
         return event.kept[-self.shape[0] :]

@@ -8,7 +8,6 @@ from typing import NamedTuple, Self
 import msgspec
 
 from streamcal.engine.config import EngineOptions
-from streamcal.engine.emissions import Recalibrated
 from streamcal.engine.engine import Engine
 from streamcal.events.codes import Code
 from streamcal.events.input_checks import InputChecks
@@ -50,7 +49,7 @@ class PriorSnapshot(NamedTuple):
 class Outcome(msgspec.Struct):
     """Rows that a micro-batch gave, for the sinks."""
 
-    answers: list[Recalibrated] | Answers
+    answers: Answers
     rejects: list[RejectRow]
     maps: list[MapRow]
     alarms: list[AlarmRow] = []

@@ -19,6 +19,7 @@ from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import Joined
+from streamcal.maps.rate_limits import RateLimits
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import FarAhead, Lost, Outcome, PipelineState, PriorSnapshot
@@ -40,7 +41,6 @@ __all__ = ["Outcome", "Pipeline", "PipelineState"]
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once; so may predictions
 _FEW: Final = 16  # fewer events take longer many at a time than they would one by one …
 _MOST: Final = 1024  # … as which so many may then be taken
-_NO_TIME: Final = float("nan")
 _NEEDS_BOTH: Final = Refusal(
     "missing_field", {"sender": "an event of the source of calibration", "needs": "score and label"}
 )
@@ -80,9 +80,7 @@ class Pipeline(RunState):
         self._checks_deployment, self._observer = checks_deployment, observer
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
-        self._kept = (*self.columns.keep, *options.added_fields)
-        self._row_of = self.kind.row_of(self._kept, getattr(self.decisions, "take", None))
-        self._adds, self._interval = bool(options.added_fields), options.intervals.probability
+        self._to_rows = self.kind.to_rows(options.added(getattr(self.decisions, "take", None)))
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 
@@ -97,7 +95,7 @@ class Pipeline(RunState):
             if labels or scores do not mean what they would be taken for: nothing of the batch may be
             committed.
         """
-        outcome, input_checks = Outcome([], [], []), self.tally.calibration
+        outcome, input_checks = Outcome(Answers(), [], []), self.tally.calibration
         events = self._begin(batch, input_checks)
         if isinstance(events, Block) and self._learns_whole(events):
             self.processed += len(events)
@@ -139,7 +137,7 @@ class Pipeline(RunState):
 
     def calibrated(self) -> Outcome:
         """End the calibration: return the maps that it has formed, and the alarms of their certificates."""
-        outcome = Outcome([], [], [])
+        outcome = Outcome(Answers(), [], [])
         for key in self._unpublished if self._publishes_maps else ():
             self._published.append((self.engines.of(key).as_published(), self.join.time))
         self._publish(outcome)
@@ -150,18 +148,17 @@ class Pipeline(RunState):
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
-        plain = not (self.join.matures or self._timed or self._observer or self._adds)
+        plain = not (self.join.matures or self._timed or self._observer)
         in_columns = plain and isinstance(events, Block)
         rated, doubted = len(self._unrated.labels), self.join.clock.doubted
-        outcome = Outcome([], [], [])
+        outcome = Outcome(Answers(), [], [])
         left = self.join.advance(batch.watermark)
         for each in emit(left, self.engines.of) if left else ():
             self._emit(each, outcome)
         if isinstance(events, Block) and in_columns:
             self._take_block(batch, events, outcome)
         else:
-            outcome.answers = rows = list[Recalibrated]()
-            self._step(batch, enumerate(events), outcome, rows)
+            self._step(batch, enumerate(events), outcome)
         self._publish(outcome)
         if self.join.clock.doubted > doubted:
             self.tally.far_ahead = self._far_ahead(batch)
@@ -187,14 +184,14 @@ class Pipeline(RunState):
         batch: MicroBatch,
         events: Iterable[tuple[int, Event | Malformed]],
         outcome: Outcome,
-        answers: list[Recalibrated],
     ) -> None:
-        """Take events of a batch, with their indices, one at a time; add their answers to a list."""
+        """Take events of a batch, with their indices, one at a time."""
         rejects, input_checks = outcome.rejects, self.tally.deployment
-        config, join, engine_of, row_of = self._config, self.join, self.engines.of, self._row_of
+        config, join, engine_of = self._config, self.join, self.engines.of
+        answers, kept, drawn, limits = list[Any](), list[Kept](), list[float](), list[Any]()
         known, admits = self.engines.known, self.engines.admits
         timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
-        unrated, samples, index = self._unrated, self._quality.samples, 0
+        index = 0
 
         def origin_of() -> Origin:
             return batch.origin(index)
@@ -213,27 +210,36 @@ class Pipeline(RunState):
                 (lacks_time(event, config) if timed else None)
                 or (join.refuses(event) if may_refuse else None)
                 or (None if event.weight is None else refuses_weight(event, config))
-                or (None if self.sampler is None else self._unasked(event, self.sampler))
+                or (None if self.sampler is None or join.again else self._unasked(event, self.sampler))
             )
             if why is not None:
                 rejects.append(self._reject(origin_of(), why))
                 continue
-            if self._interval is not None and not isinstance(event, LabelEvent):
-                engine_of(event.key).form_limits(self._interval)
             for each in step(event, join, engine_of, origin_of):
                 if isinstance(each, Recalibrated):
-                    unrated.predictions.append(each.score)
-                    unrated.prediction_times.append(_NO_TIME if each.time is None else each.time)
+                    # It is that to this event; a label alone has none.
+                    answers.append(each)
+                    kept.append(event.kept)  # type: ignore[union-attr]
+                    limits.append(self._limits(each.key))
                     weight = 1.0 if event.weight is None else event.weight
-                    if self.sampler is not None:
-                        weight = self._draw(event, each, self.sampler)
-                    if samples:
-                        unrated.sampled.append((each.probability, weight, each.key))
-                    # The answer is that to this event; a label alone has none.
-                    kept = self._with_added(event, each, weight)
-                    answers.append(each if row_of is None else row_of(each, kept))
+                    drawn.append(weight if self.sampler is None else self._draw(event, each, self.sampler))
                 else:
                     self._emit(each, outcome)
+        if answers:
+            self._take_answers(AnswerColumns.of(answers, kept, drawn, limits), outcome)
+
+    def _take_answers(self, columns: AnswerColumns, outcome: Outcome) -> None:
+        """Take answers into an outcome."""
+        outcome.answers.parts.append(self._to_rows(columns))
+        self._unrated.add_predictions(columns.scores, columns.times)
+        if self._quality.samples:
+            each = columns.probabilities.tolist(), np.asarray(columns.drawn).tolist()
+            self._unrated.sampled += zip(*each, columns.keys or repeat(None), strict=False)
+
+    def _limits(self, key: str | None) -> RateLimits | None:
+        """Return limits of the rate, of a key; None if there are no intervals."""
+        formed = None if self._interval is None else self.engines.of(key).limits
+        return formed and formed[1]
 
     def _unasked(self, event: Event, sampler: Sampler) -> Refusal | None:
         """Return why a label that was not asked for is refused: it is no draw; None if it was."""
@@ -253,22 +259,11 @@ class Pipeline(RunState):
         """Return one over the chance that a prediction is to be labelled, which the join keeps with it."""
         weight = min(1.0 / sampler.propensity(answer.probability, answer.time), HEAVIEST)
         row = self.join.known(str(answer.id))
-        self.join.held(row).weight = weight
-        self.join.note(row)
+        if self.join.is_waiting(row):
+            self.join.weigh(row, weight)
         if event.domain == "target" and not self.options.classes and sampler.asks(event.id, 1.0 / weight):
             self.engines.of(event.key).ask_label()
         return weight
-
-    def _with_added(self, event: Any, answer: Any, weight: float) -> Kept:
-        """Return what passes from a prediction to its row: the columns to keep, and the added fields."""
-        if not self._adds:
-            return event.kept  # type: ignore[no-any-return]
-        at, added = len(self.columns.keep), list[Any]()
-        if self.sampler is not None:
-            added += self.sampler.asks(event.id, 1.0 / weight), 1.0 / weight
-        if self._interval is not None:
-            added += self.engines.of(event.key).interval(answer.score, answer.probability)
-        return (*event.kept[:at], *added, *event.kept[at:])
 
     def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""
@@ -289,15 +284,14 @@ class Pipeline(RunState):
     def _take_block(self, batch: MicroBatch, block: Block, outcome: Outcome) -> None:
         """Take events as `_step` does, many at a time where most are of the common case."""
         at = steps = 0
-        outcome.answers = Answers() if self._row_of is None else []
         if self._taking is None or self._taking.join is not self.join:  # `restore` replaces it
-            self._taking = BlockSteps(self.join, self.engines.of, self.engines.admits)
+            self._taking = BlockSteps(self.join, self.engines.of, self.engines.admits, self.sampler)
         taking = self._taking
         taking.begin(block)
         while at < len(block):
             taken = taking.take(at)
             self.processed += taken.end - at
-            self._emit_block(taken, block, outcome)
+            self._emit_block(batch, taken, block, outcome)
             few, at = taken.end - at < _FEW, taken.end
             if taken.expires:
                 for each in emit(self.join.expire(), self.engines.of):
@@ -305,32 +299,22 @@ class Pipeline(RunState):
             steps = min(2 * max(steps, _FEW), _MOST) if few else int(taken.is_event)
             end = min(at + steps, len(block))
             if at < end:
-                events, rows = ((index, block[index]) for index in range(at, end)), list[Recalibrated]()
-                self._step(batch, events, outcome, rows)
+                self._step(batch, ((index, block[index]) for index in range(at, end)), outcome)
                 at = end
-                if isinstance(outcome.answers, list):
-                    outcome.answers += rows
-                elif rows:
-                    outcome.answers.parts.append(AnswerColumns.of(rows))
 
-    def _emit_block(self, taken: Taken, block: Block, outcome: Outcome) -> None:
+    def _emit_block(self, batch: MicroBatch, taken: Taken, block: Block, outcome: Outcome) -> None:
         """Take what came of some events of a block into an outcome."""
-        at, ends = taken.at, taken.ends
-        if len(at):
-            columns = answer_columns(block, taken)
-            if isinstance(outcome.answers, Answers):
-                outcome.answers.parts.append(columns)
-            elif self._row_of is not None:
-                kept = block.kept or [()] * len(block)
-                outcome.answers += map(self._row_of, columns.rows(), [kept[index] for index in at.tolist()])
-            self._unrated.add_predictions(columns.scores, columns.times)
-            if self._quality.samples:
-                keys = columns.keys or repeat(None)
-                self._unrated.sampled += zip(columns.probabilities.tolist(), repeat(1.0), keys, strict=False)
+        ends = taken.ends
+        if len(taken.at):
+            self._take_answers(answer_columns(block, taken), outcome)
         if len(ends):
             labels, times = block.labels[ends], block.times[ends]
-            self._unrated.extend(taken.scores, taken.forecasts, labels, taken.keys, taken.predicted_at, times)
+            columns_of_labels = taken.scores, taken.forecasts, labels, taken.keys, taken.predicted_at
+            self._unrated.extend(*columns_of_labels, times, taken.weights_of_labels)
             self._unrated.memos += taken.memos
+        for index in taken.unasked:
+            why = Refusal("label_not_asked", {"id": block.ids[index]})
+            outcome.rejects.append(self._reject(batch.origin(index), why))
         for emission in taken.emissions:
             self._emit(emission, outcome)
 
@@ -343,7 +327,7 @@ class Pipeline(RunState):
         """End the stream: reject labels that still wait; raise alarms of certificates that nobody read."""
         rejects = [self._reject(each.event.origin, each) for each in self.join.close()]
         self._count(rejects)
-        outcome = Outcome([], rejects, [])
+        outcome = Outcome(Answers(), rejects, [])
         self._rate()
         self._emit_raised(outcome)
         if not self._publishes_maps and len(self.engines) <= self._keys.certified:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias, overload
+from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
 
 import msgspec
 import numpy as np
@@ -16,10 +16,11 @@ from streamcal.certificates.record import (
 )
 from streamcal.engine.emissions import DriftAlarm, MapPublished, Recalibrated
 from streamcal.engine.stepping_c import Taken
-from streamcal.events import Origin
+from streamcal.events import Kept, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Code, Refusal
 from streamcal.events.json_lines_c import answer_lines
+from streamcal.maps.rate_limits import RateLimits
 from streamcal.quality.figures import Raised
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats
@@ -31,6 +32,7 @@ __all__ = [
     "AlarmRow",
     "AnswerColumns",
     "Answers",
+    "Column",
     "MapRow",
     "Recalibrated",
     "RejectRow",
@@ -85,6 +87,13 @@ _FOUND: Final[dict[DriftCode, tuple[str, str]]] = {
 """By the assumption that is refuted: what was found; and what follows from it, and what to do."""
 
 
+Column: TypeAlias = npt.NDArray[Any] | list[Any]
+"""Values of a field, one for each row."""
+
+
+_encode_lines: Final = msgspec.json.Encoder().encode_lines
+
+
 class AnswerColumns(NamedTuple):
     """Answers as columns; what many of them share is numbered."""
 
@@ -101,21 +110,47 @@ class AnswerColumns(NamedTuple):
     """Weights of the shift correction, float64[m, 2], of each version."""
     which: npt.NDArray[np.intp]
     """Index of the version and weights of each answer; answers of two keys never share one."""
+    kept: Sequence[Kept] | None = None
+    """Values that pass through, of each; None: nothing."""
+    drawn: Floats | Sequence[float] = ()
+    """One over the chance that the label of each is asked for."""
+    limits: Sequence[RateLimits | None] = ()
+    """Limits of the rate, where rows have intervals, of each version."""
+    answers: Sequence[Any] = ()
+    """The same, if they were given one by one."""
+    row: Any = Recalibrated
+    """Type of the rows."""
+    added: Mapping[str, Column] = {}
+    """Fields of rows that are not above, by name."""
 
     @classmethod
-    def of(cls, answers: Sequence[Recalibrated]) -> Self:
-        """Return answers that were given one by one as columns."""
-        keys, shared = [each.key for each in answers], dict[Any, int]()
-        which = [shared.setdefault((e.map_version, e.weights, e.key), len(shared)) for e in answers]
+    def of(
+        cls,
+        answers: Sequence[Recalibrated],
+        kept: Sequence[Kept] | None = None,
+        drawn: Sequence[float] = (),
+        limits: Iterable[RateLimits | None] = repeat(None),
+    ) -> Self:
+        """Return answers that were given one by one as columns, with what is known beside each."""
+        keys, shared, formed = [each.key for each in answers], dict[Any, int](), list[RateLimits | None]()
+        which = list[int]()
+        for each, of_rate in zip(answers, limits, strict=False):
+            same = each.map_version, each.weights, each.key, id(of_rate)
+            which.append(shared.setdefault(same, len(shared)))
+            formed += [of_rate] * (len(shared) - len(formed))
         return cls(
             StringColumn.of([each.id for each in answers]),
-            np.array([each.score for each in answers]),
-            np.array([each.probability for each in answers]),
+            np.array([each.score for each in answers], np.float64),
+            np.array([each.probability for each in answers], np.float64),
             keys if any(key is not None for key in keys) else None,
             np.array([each.time for each in answers], np.float64),
-            [version for version, _, _ in shared],
-            np.array([weights for _, weights, _ in shared]),
+            [version for version, *_ in shared],
+            np.array([weights for _, weights, *_ in shared]),
             np.array(which, np.intp),
+            kept,
+            drawn,
+            formed,
+            answers,
         )
 
     @property
@@ -127,19 +162,23 @@ class AnswerColumns(NamedTuple):
     def rows(self) -> Iterator[Recalibrated]:
         """Return them one by one."""
         known, which = list(map(tuple, self.weights.tolist())), self.which.tolist()
-        return map(
-            Recalibrated,
-            self.ids.tolist(),
-            self.scores.tolist(),
-            self.probabilities.tolist(),
-            [self.versions[index] for index in which],
-            [known[index] for index in which],
-            self.keys or repeat(None),
-            self.event_times,
-        )
+        columns: dict[str, Iterable[Any]] = {
+            "id": self.ids.tolist(),
+            "score": self.scores.tolist(),
+            "probability": self.probabilities.tolist(),
+            "map_version": [self.versions[index] for index in which],
+            "weights": [known[index] for index in which],
+            "key": self.keys or repeat(None),
+            "time": self.event_times,
+        }
+        for name, values in self.added.items():
+            columns[name] = values if isinstance(values, list) else values.tolist()
+        return map(self.row, *(columns[name] for name in self.row.__struct_encode_fields__))
 
-    def text(self) -> memoryview:
+    def text(self) -> memoryview | bytes:
         """Return the rows as lines of JSON."""
+        if not issubclass(self.row, Recalibrated):
+            return _encode_lines(list(self.rows()))
         runs = np.zeros(len(self.versions), np.intp)
         keys = StringColumn.of([None]).take(runs)
         if self.keys is not None:
@@ -147,14 +186,14 @@ class AnswerColumns(NamedTuple):
             keys = StringColumn.of([key_of.get(run) for run in range(len(runs))])
         versions = np.array(self.versions, np.int64)
         columns = self.scores, self.probabilities, self.times
-        return answer_lines(self.ids, *columns, self.which, versions, self.weights, keys)
+        return answer_lines(self.ids, *columns, self.which, versions, self.weights, keys, self.added)
 
 
 def answer_columns(block: Block, taken: Taken) -> AnswerColumns:
     """Return the answers to the predictions that were taken of a block."""
-    at = taken.at
+    at, whole, kept = taken.at, len(taken.at) == len(block), block.kept
     return AnswerColumns(
-        block.ids if len(at) == len(block) else block.ids.take(at),
+        block.ids if whole else block.ids.take(at),
         block.scores[at],
         taken.probabilities,
         None if block.keys is None else [block.keys[index] for index in at.tolist()],
@@ -162,6 +201,9 @@ def answer_columns(block: Block, taken: Taken) -> AnswerColumns:
         taken.versions,
         taken.weights,
         taken.which,
+        kept if whole or kept is None else [kept[index] for index in at.tolist()],
+        taken.drawn,
+        taken.limits,
     )
 
 
@@ -183,13 +225,7 @@ class Answers(Sequence[Recalibrated]):
     def __iter__(self) -> Iterator[Recalibrated]:
         return chain.from_iterable(part.rows() for part in self.parts)
 
-    @overload
-    def __getitem__(self, index: int) -> Recalibrated: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Recalibrated]: ...
-
-    def __getitem__(self, index: int | slice) -> Recalibrated | list[Recalibrated]:
+    def __getitem__(self, index: Any) -> Any:
         return next(islice(self, index, None)) if index == 0 else list(self)[index]
 
 

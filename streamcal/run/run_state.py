@@ -64,6 +64,7 @@ class RunState:
         self.sampler = options.sampling.sampler
         """Sampler of predictions to be labelled; None: there is none."""
         self._quality.samples = columns.samples or self.sampler is not None
+        self._interval = options.intervals.probability
         rule = options.decision.rule
         self.decisions = None if rule is None else DecisionSums(rule)
         """Decisions, and what they cost; None: nothing is decided."""
@@ -204,6 +205,8 @@ class RunState:
         engine.keeps_bytes = key is None  # of many keys, the bytes would take too much memory
         if self.sampler is not None and not self.options.classes:
             engine.draw_labels(plain=self.sampler.even == 1.0 and self.sampler.share is not None)
+        if self._interval is not None:
+            engine.keep_limits(self._interval)
         return engine
 
     def _rate(self) -> None:

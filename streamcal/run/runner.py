@@ -38,7 +38,7 @@ from streamcal.run.ports import (
     Store,
     TransactionalSink,
 )
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import Answers, MapRow, RejectRow
 from streamcal.run.stored import StoredRun, stored_run
 from streamcal.sketch.decoding import encoded
 
@@ -359,7 +359,7 @@ class Runner:
                     return True
                 if self._ends_uncommitted and self._journal.due:
                     self._record()
-                self._after(Outcome([], [], []), 0.0)
+                self._after(Outcome(Answers(), [], []), 0.0)
                 continue
             start = self._clock()
             self._begin(batch)

@@ -22,9 +22,9 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from streamcal.events.columns import Columns
 from streamcal.monitor.addresses import names_this_machine
 from streamcal.monitor.health import Health
+from streamcal.run.config import RunConfig
 from streamcal.run.kinds import kind_of
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
@@ -63,7 +63,7 @@ class App:
         self,
         requests: RequestQueue,
         queries: Queries,
-        columns: Columns,
+        options: RunConfig,
         health: Health,
         *,
         token: str | None,
@@ -74,7 +74,8 @@ class App:
         self._bodies = BodyReader()
         self._queries = queries
         self._health = health
-        self._columns, self._kind = columns, kind_of(columns.classes)
+        self._options, self._kind = options, kind_of(options.columns.classes)
+        self._added = bodies.added_tensors(options.added())
         self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
         alive, ready = self._probe("alive"), self._probe("ready")
@@ -150,7 +151,7 @@ class App:
     async def _infer(self, name: str, scope: Scope, receive: Receive) -> Response:
         try:
             key = None if name == NO_KEY else name
-            read = partial(bodies.tensors, key=key, columns=self._columns, kind=self._kind)
+            read = partial(bodies.tensors, key=key, columns=self._options.columns, kind=self._kind)
             asked, lines = await self._body(scope, receive, read)
             results = await self._requests.submit("predictions", lines)
         except RefusedError as error:
@@ -160,7 +161,7 @@ class App:
             if isinstance(each, Problem):
                 detail = f"value {index}: {each.detail}"
                 return _problem(msgspec.structs.replace(each, detail=detail, error=detail))
-        return _json(bodies.InferResponse(name, bodies.outputs(results, self._kind), asked.id))
+        return _json(bodies.InferResponse(name, bodies.outputs(results, self._kind, self._added), asked.id))
 
     # What is known
 
@@ -186,7 +187,7 @@ class App:
         return Response(content, headers={"content-type": kind})
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002
-        return _json(document(self._columns))
+        return _json(document(self._options))
 
     async def _server(self, request: Request) -> Response:  # noqa: ARG002
         return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
@@ -195,11 +196,12 @@ class App:
         name = _model_name(request.path_params["key"])
         number = await self._queries.map_version(None if name == NO_KEY else name)
         kind = self._kind
-        inputs = {kind.score: "FP64", "id": "BYTES", **dict.fromkeys(self._columns.passed, "BYTES")}
-        outputs = {kind.probability: "FP64", "map_version": "INT64"}
+        inputs = {kind.score: "FP64", "id": "BYTES", **dict.fromkeys(self._options.columns.passed, "BYTES")}
+        outputs = {kind.probability: "FP64", "map_version": "INT64", **self._added}
+        wide = kind.score, kind.probability
         described = [
             [
-                {"name": field, "datatype": of, "shape": [-1, *(kind.shape if of == "FP64" else ())]}
+                {"name": field, "datatype": of, "shape": [-1, *(kind.shape if field in wide else ())]}
                 for field, of in tensors.items()
             ]
             for tensors in (inputs, outputs)

@@ -9,6 +9,8 @@ import msgspec
 
 from streamcal.events.codec import check_repeated
 from streamcal.events.columns import Columns
+from streamcal.quality.decisions import Decision
+from streamcal.run.added import Added
 from streamcal.run.kinds import Kind
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.reading import check_values, count_values
@@ -19,6 +21,7 @@ __all__ = [
     "InferRequest",
     "InferResponse",
     "Tensor",
+    "added_tensors",
     "content_type",
     "outputs",
     "read",
@@ -37,6 +40,7 @@ MOST_EVENT_BYTES: Final = 1 << 20
 MOST_EVENT_VALUES: Final = 20_000
 """Most values of an event, counted as those of a body."""
 
+_DATATYPES: Final[dict[Any, str]] = {Decision: "BYTES", bool: "BOOL", float: "FP64"}
 _BATCHES: Final = (JSON_LINES, "application/jsonl", "application/jsonlines")
 
 
@@ -183,13 +187,18 @@ def tensors(
     return request, [msgspec.json.encode({**dict(zip(names, row, strict=True)), **more}) for row in events]
 
 
-def outputs(results: Sequence[Any], kind: Kind) -> list[Tensor]:
-    """Return the tensors of an answer of the V2 protocol."""
+def added_tensors(added: Sequence[Added]) -> dict[str, str]:
+    """Return the datatype of each tensor that an answer has beyond probabilities and versions, by name."""
+    fields = [field for each in added for field in each.fields]
+    return {field.name: _DATATYPES[field.type] for field in fields if field.type in _DATATYPES}
+
+
+def outputs(results: Sequence[Any], kind: Kind, added: Mapping[str, str]) -> list[Tensor]:
+    """Return the tensors of an answer of the V2 protocol, with those of `added_tensors`."""
     count, versions = len(results), [each.map_version for each in results]
     made = [number for each in results for number in kind.numbers(getattr(each, kind.probability))]
-    decided = [each.decision for each in results if hasattr(each, "decision")]
     return [
         Tensor(kind.probability, "FP64", [count, *kind.shape], made),
         Tensor("map_version", "INT64", [count], versions),
-        *([Tensor("decision", "BYTES", [count], decided)] if decided else []),
+        *(Tensor(name, of, [count], [getattr(each, name) for each in results]) for name, of in added.items()),
     ]

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.engine.emissions import Recalibrated
 from streamcal.events.columns import Columns
-from streamcal.run.kinds import ClassRow, kind_of
+from streamcal.run.config import RunConfig
+from streamcal.run.kinds import kind_of
 from streamcal.run.rows import AlarmRow
 from streamcal.serve.bodies import (
     JSON,
@@ -20,6 +20,7 @@ from streamcal.serve.bodies import (
     InferRequest,
     InferResponse,
     Tensor,
+    added_tensors,
     outputs,
 )
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem
@@ -30,8 +31,6 @@ from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 __all__ = ["OPEN", "document"]
 
 _STRUCTS: Final = (
-    Recalibrated,
-    ClassRow,
     LabelAnswer,
     Problem,
     InferRequest,
@@ -67,18 +66,20 @@ OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/r
 """Paths for which no token is asked."""
 
 
-def document(columns: Columns) -> dict[str, Any]:
-    """Return the description, for the names that events have here."""
+def document(options: RunConfig) -> dict[str, Any]:
+    """Return the description, for the names that events have here, and what rows have."""
+    columns, added = options.columns, options.added()
     named = columns.of("labels")
     kind = kind_of(columns.classes)
-    answer, score = kind.example, getattr(kind.example, kind.score)
+    row = kind.row_with(added)
+    answer, score = row(*msgspec.structs.astuple(kind.example)), getattr(kind.example, kind.score)
     prediction = {columns.id: "a1", columns.names["score"]: score, columns.time: "2026-03-01T12:00:00Z"}
     label = {named.id: "a1", named.label: columns.label_values[-1], named.time: "2026-03-02T08:30:00Z"}
     scores = [
         Tensor(kind.score, "FP64", [1, *kind.shape], [*kind.numbers(score)]),
         Tensor("id", "BYTES", [1], ["a1"]),
     ]
-    found = outputs([answer], kind)
+    found = outputs([answer], kind, added_tensors(added))
     infer = _post(
         "infer",
         "V2 inference protocol: probabilities for a tensor of scores",
@@ -109,7 +110,7 @@ def document(columns: Columns) -> dict[str, Any]:
                     "description": "docs/recalibration-map.schema.json; multiclass-map of many classes",
                 },
                 "Alarms": {"type": "array", "items": _ref("AlarmRow")},
-                **msgspec.json.schema_components(_STRUCTS, ref_template=_REF)[1],
+                **msgspec.json.schema_components((row, *_STRUCTS), ref_template=_REF)[1],
             },
             "responses": {
                 "Problem": {

@@ -19,7 +19,7 @@ from streamcal.run.kinds import ClassRow
 from streamcal.run.order import BACKWARDS, MicroBatch
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import REQUESTS
-from streamcal.run.rows import RejectRow
+from streamcal.run.rows import AnswerColumns, RejectRow
 from streamcal.serve.http_problems import Fault, Problem
 
 __all__ = ["LabelAnswer", "Result", "ServedPipeline"]
@@ -50,7 +50,7 @@ class ServedPipeline(Pipeline):
             keeps_answers=True,
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
-        self._row_again = self.kind.row_of(self._kept, getattr(self.decisions, "again", None))
+        self._to_rows_again = self.kind.to_rows(options.added(getattr(self.decisions, "again", None)))
         self._latest = {True: -inf, False: -inf}  # times of labels, and of other events
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""
@@ -171,10 +171,8 @@ class ServedPipeline(Pipeline):
             known.time,
             *more,
         )
-        row_of = self._row_again
-        again: Result = (
-            answer if row_of is None else row_of(answer, self._with_added(event, answer, known.weight or 1.0))
-        )
+        beside = [event.kept], [known.weight or 1.0], [self._limits(event.key)]
+        again: Result = next(self._to_rows_again(AnswerColumns.of([answer], *beside)).rows())
         return again
 
 

@@ -79,7 +79,7 @@ class Server:
         app = App(
             requests,
             Queries(requests, pipeline, metrics),
-            options.columns,
+            options,
             health,
             token=token,
             loopback=loopback,

@@ -19,7 +19,7 @@ from streamcal_connectors.files import FileConnector
 
 from streamcal import RecalibrationMap
 from streamcal.run.ports import SinkOptions
-from streamcal.run.rows import Recalibrated
+from streamcal.run.rows import AnswerColumns, Answers, Recalibrated
 from tests.command_line import STREAMCAL, read_lines, streamcal, synthetic, wait_for
 from tests.forks import Fork
 
@@ -28,6 +28,10 @@ NAMES = ["o.parquet", "o.arrow"]
 
 def answer(id_: str | None) -> Recalibrated:
     return Recalibrated(id_, 0.5, 0.25, 3, (1.0, 1.0))
+
+
+def answers(*ids: str | None) -> Answers:
+    return Answers(AnswerColumns.of(list(map(answer, ids))))
 
 
 def opened(path: Path, **options: Any) -> Any:
@@ -41,7 +45,7 @@ def names(folder: Path) -> list[str]:
 def put(path: Path, *rows: Recalibrated) -> None:
     with closing(opened(path)) as sink:
         sink.resume("", None)
-        sink.write(rows)
+        sink.write(Answers(*([AnswerColumns.of(rows)] if rows else [])))
 
 
 def read(path: Path) -> pa.Table:
@@ -54,10 +58,10 @@ def test_it_appears_whole_at_the_end(tmp_path: Path, name: str, monkeypatch: pyt
     sink = opened(tmp_path / name)
     sink.resume("", None)
     for number in range(3):
-        sink.write([answer(f"{number}-{index}") for index in range(3)])
+        sink.write(answers(*(f"{number}-{index}" for index in range(3))))
         assert sink.commit({}) is None
         assert not (tmp_path / name).exists()
-    sink.write([answer(None)])
+    sink.write(answers(None))
     sink.close()
     sink.close()
     assert names(tmp_path) == [name]

@@ -11,7 +11,7 @@ import msgspec
 import typer
 
 from streamcal.cli.app import app
-from streamcal.events.columns import Columns
+from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
 from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
 from streamcal.serve.openapi import document
@@ -77,6 +77,6 @@ def _rows() -> Iterator[str]:
 
 
 def _paths() -> Iterator[str]:
-    for path, methods in document(Columns())["paths"].items():
+    for path, methods in document(RunConfig())["paths"].items():
         for method in methods:
             yield f"HTTP {method.upper()} {path}"

@@ -25,7 +25,9 @@ COSTS = Costs(1.0, 4.0), Costs(5.0, 5.0), Costs(1.0, 50.0, 0.4)
 def rated(scores: Floats, served: Floats, labels: Floats) -> Unrated:
     """Return labels to be rated, a prediction a second."""
     unrated, times = Unrated(), np.arange(float(len(labels)))
-    unrated.extend(scores, served, labels.astype(np.int8), [None] * len(labels), times, times + 1.0)
+    unrated.extend(
+        scores, served, labels.astype(np.int8), [None] * len(labels), times, times + 1.0, np.ones(len(labels))
+    )
     return unrated
 
 

@@ -71,7 +71,9 @@ def run(
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
     state = pipeline.tally, pipeline.reasons, encoded(pipeline.quality), pipeline.join.to_bytes()
-    return outcomes, pipeline.close(), pipeline.join.counts, *state, engines
+    state = *state, pipeline.sampler, encoded(pipeline.decisions)  # type: ignore[assignment]
+    closed = msgspec.structs.replace(pipeline.close(), answers=None)  # type: ignore[arg-type]
+    return outcomes, closed, pipeline.join.counts, *state, engines
 
 
 def assert_same(events: Stream, cuts: Sequence[int] = (), **options: Any) -> None:
@@ -182,6 +184,27 @@ def test_labels_that_begin_versions(options: dict[str, Any], seed: int) -> None:
     events = delayed(600, seed)
     source = [LabelledEvent((i % 97) / 97, int(i % 3 == 0), domain="source") for i in range(200)]
     assert_same([*source, *events], [300, 500], join=join, recalibrator=RecalibratorConfig(**options))
+
+
+ADDED: list[dict[str, Any]] = [
+    {"sampling": {"share": 0.4}, "intervals": {"probability": 0.9}},
+    {"sampling": {"labels_per_day": 40_000.0}, "decision": {"capacity_per_day": 20}},
+    {"intervals": {"probability": 0.8}, "decision": {"false_positive": 1.0, "false_negative": 4.0}},
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ADDED, ids=str)
+@pytest.mark.parametrize("mode", ["composite", "auto"])
+def test_what_is_added_to_rows(options: dict[str, Any], mode: Any) -> None:
+    for keeps_answers in (False, True):
+        for seed in (1, 2):
+            config = RecalibratorConfig(mode=mode)
+            join = JoinConfig(max_pending=400, label_ttl=300.0)
+            events = delayed(600, seed)
+            assert_same(
+                events, [300, 500], keeps_answers=keeps_answers, join=join, recalibrator=config, **options
+            )
 
 
 def with_segments(events: Stream) -> list[Event | Malformed]:

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
-from streamcal.events.columns import Columns
+from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.serve.openapi import document
 from tests.command_line import read_lines, streamcal
@@ -106,7 +106,7 @@ def test_a_refused_request_is_told_why(
 def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) -> None:
     status, found = server.ask("GET", "/openapi.json")
     assert status == 200
-    assert found == json.loads(json.dumps(document(Columns())))
+    assert found == json.loads(json.dumps(document(RunConfig())))
     OpenAPIV31SpecValidator(found).validate()
     for path in ("/v1/predictions", "/v1/labels", "/v2/models/{key}/infer"):
         content = found["paths"][path]["post"]["requestBody"]["content"]
@@ -120,6 +120,26 @@ def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) 
             status, _ = server.ask("GET", path.replace("{key}", "_"))
             assert status in (200, 404), path
             assert methods["get"]["responses"].keys() == {"200", "default"}
+
+
+def test_the_description_lists_what_options_add_to_answers() -> None:
+    tables: dict[str, Any] = {
+        "columns": {"keep": ("country",)},
+        "sampling": {"share": 0.1},
+        "intervals": {"probability": 0.9},
+        "decision": {"capacity_per_day": 5},
+    }
+    found = document(RunConfig(**tables))
+    schema = found["components"]["schemas"]["Recalibrated"]["properties"]
+    added = ["decision", "country", "ask", "propensity", "low", "high"]
+    assert list(schema)[-6:] == added
+    assert schema["decision"]["enum"] == ["act", "pass", "review"]
+    ((media, *_),) = [found["paths"]["/v1/predictions"]["post"]["responses"]["200"]["content"].values()]
+    assert list(media["examples"]["one"]["value"])[-6:] == added
+    outputs = found["paths"]["/v2/models/{key}/infer"]["post"]["responses"]["200"]["content"]
+    tensors = outputs["application/json"]["examples"]["one"]["value"]["outputs"]
+    wanted = {"decision": "BYTES", "ask": "BOOL", "propensity": "FP64", "low": "FP64", "high": "FP64"}
+    assert {each["name"]: each["datatype"] for each in tensors[2:]} == wanted
 
 
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:

@@ -47,3 +47,5 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     """Weight of the label, unless the label has its own; None: 1."""
     memo: Memo | None = None
     """Values that the engine wants back with the label; None: nothing."""
+    decided: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
+    """Decision that was made on it, if it is kept (`streamcal.quality.net_benefit`)."""

@@ -61,6 +61,8 @@ class Joined(msgspec.Struct, frozen=True, gc=False):
     """Weight of the label, see `streamcal.events.LabelEvent.weight`; None: 1."""
     memo: Memo | None = None
     """Values that the engine wanted back with the label."""
+    decided: int = 0
+    """Decision that was kept with the prediction; 0: none."""
 
 
 class EarlyPositive(msgspec.Struct, frozen=True, gc=False):

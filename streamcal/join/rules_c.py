@@ -589,8 +589,12 @@ class JoinRules(id_table_c.IdTable):
     ) -> Joined:
         """Return a row's prediction with a label of this time and weight."""
         memo: Memo | None = None
+        decided = 0
         if self._flags[row] & _HELD:
             memo = self.memo_of(row)
+            held = self.objects[row]
+            if type(held) is Pending and held.decided is not None:
+                decided = held.decided
             if matured_at is None and weight is None:
                 weight = self.weight_of(row) or None
         real = _REAL * row
@@ -607,6 +611,7 @@ class JoinRules(id_table_c.IdTable):
             matured_at,
             1.0 if weight is None else weight,
             memo,
+            decided,
         )
 
     def _stamp(self, row: int) -> None:

@@ -157,10 +157,8 @@ def _decided(pipeline: Pipeline, verdict: Verdict) -> DecisionFigures | None:
     days = 0.0 if join.start is None or join.time is None else (join.time - join.start) / _DAY
     if pipeline.decisions is None:
         return None
-    withheld = not quality.unbiased
-    return pipeline.decisions.figures(
-        quality.arrival(None), until, days, verdict.state == "well calibrated", withheld
-    )
+    calibrated = verdict.state == "well calibrated"
+    return pipeline.decisions.figures(quality.arrival(None), until, days, calibrated, quality.bias)
 
 
 def _views(

@@ -39,7 +39,9 @@ def decision_rows(status: Status) -> list[tuple[str, str]]:
         if came is not None:
             rows.append((f"  {name} by labels that came", _interval(came, ".3f")))
             rows.append(("    expected of these", f"{found.expected[name]:.3f}"))
-    unit = found.rule.currency and f" {found.rule.currency}"
+    if found.withheld:
+        rows.append(("by labels that came", f"withheld: {found.withheld}"))
+    unit = found.rule.unit and f" {found.rule.unit}"
     of = "prediction" if status.samples else "label"
     for other, saved in found.saved.items():
         rows.append((f"saved against {other}, a {of}", _interval(saved, ".3g", unit)))

@@ -252,12 +252,14 @@ class Unrated(msgspec.Struct):
     """Time by which each label counts: its own, or that of maturity; NaN: none."""
     weights: dict[int, float] = {}
     """Weights other than 1, by index."""
+    decided: dict[int, int] = {}
+    """Decisions that were kept with predictions, by the index of the label."""
     predictions: array[float] = msgspec.field(default_factory=_numbers)
     """Scores of new predictions."""
     prediction_times: array[float] = msgspec.field(default_factory=_numbers)
     """Event times of the new predictions; NaN: none."""
-    sampled: list[tuple[float, float, str | None]] = []
-    """Probability, weight and key of each new prediction, where labels have propensities."""
+    sampled: list[tuple[float, float, str | None, int]] = []
+    """Probability, weight, key and kept decision of each new prediction, where labels have propensities."""
     memos: list[Any] = []
     """Values that engines kept with each prediction, where these keep any."""
 
@@ -265,6 +267,8 @@ class Unrated(msgspec.Struct):
         """Add a joined label."""
         if joined.weight != 1.0:
             self.weights[len(self.labels)] = joined.weight
+        if joined.decided:
+            self.decided[len(self.labels)] = joined.decided
         if joined.memo is not None:
             self.memos.append(joined.memo)
         predicted_at, labelled_at, time = joined.predicted_at, joined.labelled_at, joined.matured_at
@@ -368,17 +372,19 @@ class Quality(msgspec.Struct):
         return self.before.sketch.weighted
 
     @property
-    def unbiased(self) -> bool:
-        """Whether labels count alike, or by propensities that nothing refutes."""
+    def bias(self) -> str:
+        """Reason why labels are no fair sample; empty: they count alike, or by propensities not refuted."""
+        if not self.samples:
+            return "labels have weights that are no propensities" if self.weighted else ""
         sums = self.sums(None)
-        doubted = isinstance(sums, SampledSums) and sums.refutes_propensities
-        return not doubted if self.samples else not self.weighted
+        refuted = isinstance(sums, SampledSums) and sums.refutes_propensities
+        return "labels are not as many as their propensities say" if refuted else ""
 
     @property
     def key_sums(self) -> dict[str, LabelSums]:
         """Sums by propensity of each key in `by_key`, if there are several and nothing refutes them."""
         found = {key: self.sums(key) for key in self.by_key}
-        return found if len(found) > 1 and self.unbiased else {}
+        return {} if len(found) < 2 or self.bias else found
 
     def verdict(self, key: str | None = None) -> Verdict:
         """Return the verdict on all forecasts, or on those of a key in `by_key`."""
@@ -422,7 +428,7 @@ class Quality(msgspec.Struct):
         """Add predictions that have propensities."""
         if not unrated.sampled:
             return
-        probabilities, weights, keys = zip(*unrated.sampled, strict=True)
+        probabilities, weights, keys, _ = zip(*unrated.sampled, strict=True)
         forecasts, each = np.array([unrated.predictions, probabilities]), np.array(weights)
         times = np.array(unrated.prediction_times)
         for key in dict.fromkeys([None, *keys]):

@@ -29,7 +29,7 @@ from streamcal.sketch.counts_c import add_labels
 from streamcal.sketch.decoding import Count, Finite, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["AGAINST", "DecisionFigures", "DecisionRule", "DecisionSums", "Estimate"]
+__all__ = ["AGAINST", "DecisionFigures", "DecisionRule", "DecisionSums", "Estimate", "decision_names"]
 
 AGAINST: Final = ("the raw score", "acting on all", "acting on none")
 """Other decisions on the same predictions, which those by the served probability are compared with."""
@@ -43,6 +43,11 @@ _SAMPLED_STAKES: Final = 0.9 * 2.0 ** -np.arange(18.0)
 _FAMILY: Final = 6  # intervals that hold together: three savings, and those of precision and recall
 
 
+def decision_names(cells: Counts | Sequence[int]) -> npt.NDArray[np.str_]:
+    """Return the decisions of cells, str[n]; a cell is 3 times the decision, plus that on the score."""
+    return _NAMES[np.asarray(cells, np.int64) // _CODES]
+
+
 class DecisionRule(msgspec.Struct, frozen=True):
     """Rule of a run."""
 
@@ -50,6 +55,16 @@ class DecisionRule(msgspec.Struct, frozen=True):
     capacity_per_day: int | None = None
     currency: str = ""
     """Unit of the costs, such as ``EUR``."""
+
+    @property
+    def rated_by(self) -> Costs:
+        """Costs by which decisions are rated; under a capacity, 1 for each label 1 that is not acted on."""
+        return Costs(0.0, 1.0) if self.costs is None else self.costs
+
+    @property
+    def unit(self) -> str:
+        """Unit of what is saved."""
+        return "labels 1" if self.costs is None else self.currency
 
 
 class Estimate(NamedTuple):
@@ -75,6 +90,8 @@ class DecisionFigures(msgspec.Struct):
     there is none."""
     expected_recall: float | None
     """Share to be expected of the labels 1 that are acted on or reviewed."""
+    withheld: str = ""
+    """Reason why no label counts; empty: they count."""
     labels: int = 0
     """Labels that the figures below rest on."""
     rated: int = 0
@@ -84,7 +101,7 @@ class DecisionFigures(msgspec.Struct):
     expected: dict[str, float] = {}
     """Precision and recall that were to be expected of the predictions of these labels."""
     saved: dict[str, Estimate] = {}
-    """Mean cost of each of `AGAINST` − cost of the decisions."""
+    """Mean cost of each of `AGAINST` − cost of the decisions; under a capacity, acting on all is left out."""
 
 
 class _Panes(Panes):
@@ -177,14 +194,17 @@ class DecisionSums(msgspec.Struct):
     Examples
     --------
     >>> sums = DecisionSums(DecisionRule(Costs(1.0, 19.0)))
-    >>> sums.take([None, None], np.array([0.01, 0.5]), np.full(2, np.nan)).tolist()
+    >>> p = np.array([0.01, 0.5])
+    >>> decision_names(sums.take(p, p, np.full(2, np.nan))).tolist()
     ['pass', 'act']
     """
 
     rule: DecisionRule
     capacity: Capacity | None = None
-    acted_on: list[str | None] = []
-    """Under a capacity: ids of the latest predictions acted on, at most twice as many as of a day."""
+    by_score: Capacity | None = None
+    """The same capacity, of decisions by the score."""
+    begin: Finite | None = None
+    """Event time of the run when the rule began, in seconds; None: with the run."""
     counts: list[Count] = msgspec.field(default_factory=lambda: [0] * _CODES)
     """Number of predictions by decision."""
     forecasts: list[Finite] = msgspec.field(default_factory=lambda: [0.0] * _CODES)
@@ -199,7 +219,7 @@ class DecisionSums(msgspec.Struct):
         self.sums = self.sums.reshape(_CELLS, _SUMS)  # flat in a state
         require(len(self.counts) == len(self.forecasts) == _CODES, "counts by decision")
         if self.rule.capacity_per_day is not None and self.capacity is None:
-            self.capacity = Capacity(self.rule.capacity_per_day)
+            self.capacity, self.by_score = (Capacity(self.rule.capacity_per_day) for _ in range(2))
 
     @property
     def _thresholds(self) -> Thresholds:
@@ -208,61 +228,69 @@ class DecisionSums(msgspec.Struct):
         threshold = self.capacity.threshold if self.capacity is not None else 0.0
         return Thresholds(threshold, threshold)
 
-    def take(self, ids: Sequence[str | None], probabilities: Floats, times: Floats) -> npt.NDArray[np.str_]:
-        """Return the decisions on the next predictions, str[n], and count them; a time is NaN: none."""
-        if self.capacity is None:
-            codes = self._thresholds.codes(probabilities)
-        else:
-            each = map(self.capacity.take, probabilities.tolist(), times.tolist())
-            codes = np.fromiter(each, np.int64, len(probabilities))
-            self.acted_on += [ids[index] for index in np.flatnonzero(codes == ACT).tolist()]
-            del self.acted_on[: -2 * self.capacity.limit]
+    def take(self, scores: Floats, probabilities: Floats, times: Floats) -> Counts:
+        """Return the cells of the decisions on the next predictions, int64[n]; a time is NaN: none."""
+        if self.capacity is not None:
+            each = map(self.take_one, scores.tolist(), probabilities.tolist(), times.tolist())
+            return np.fromiter(each, np.int64, len(scores))
+        cells = self.again(scores, probabilities, times)
         grains = np.rint(probabilities / GRAIN) * GRAIN
         for code in range(_CODES):
-            self.counts[code] += int(np.count_nonzero(codes == code))
-            self.forecasts[code] += float(grains[codes == code].sum())
-        return _NAMES[codes]
+            some = cells // _CODES == code
+            self.counts[code] += int(np.count_nonzero(some))
+            self.forecasts[code] += float(grains[some].sum())
+        return cells
 
-    def again(self, ids: Sequence[str | None], probabilities: Floats, times: Floats) -> npt.NDArray[np.str_]:  # noqa: ARG002
-        """Return the decisions on predictions taken before; under a capacity, on those of the latest days."""
-        if self.capacity is None:
-            return _NAMES[self._thresholds.codes(probabilities)]
-        return _NAMES[[ACT if id_ in self.acted_on else PASS for id_ in ids]]
+    def take_one(self, score: float, probability: float, time: float | None) -> int:
+        """Return the cell of the decision on the next prediction, under a capacity."""
+        assert self.capacity is not None  # noqa: S101  # else decisions are made many at a time
+        assert self.by_score is not None  # noqa: S101
+        code = self.capacity.take(probability, time)
+        self.counts[code] += 1
+        self.forecasts[code] += round(probability / GRAIN) * GRAIN
+        return _CODES * code + self.by_score.take(score, time)
 
-    def restore(self, state: Self) -> None:
-        """Go on from a state, if it is of the same rule; else all is counted anew."""
-        if state.rule == self.rule:
-            for name in self.__struct_fields__:
-                setattr(self, name, getattr(state, name))
+    def again(self, scores: Floats, probabilities: Floats, times: Floats | None = None) -> Counts:  # noqa: ARG002
+        """Return the cells of decisions by costs, int64[n], without counting them."""
+        thresholds = self._thresholds
+        return _CODES * thresholds.codes(probabilities) + thresholds.codes(scores)
+
+    def restore(self, state: Self | None, clock: float | None) -> None:
+        """Go on from a state, if it is of the same rule; else all is counted anew, from an event time on."""
+        if state is None or state.rule != self.rule:
+            self.begin = clock
+            return
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(state, name))
 
     def add(self, unrated: Unrated) -> None:
         """Add predictions that have propensities, and joined labels, in the order in which they came."""
-        if self.rule.costs is None:
-            return
         if unrated.sampled:
             self.sampled = self.sampled or _SampledPanes()
-            probabilities, weights, _ = zip(*unrated.sampled, strict=True)
-            columns = self._columns(unrated.predictions, probabilities)
-            self.sampled.predict(columns, np.array(weights), np.array(unrated.prediction_times))
-        if not unrated.labels:
+            probabilities, chances, _, kept = zip(*unrated.sampled, strict=True)
+            predicted = self._columns(unrated.predictions, probabilities, kept)
+            self.sampled.predict(predicted, np.array(chances), np.array(unrated.prediction_times))
+        each, times = range(len(unrated.labels)), np.array(unrated.predicted_at)
+        known = np.full(len(each), True) if self.begin is None else times > self.begin
+        if not known.any():
             return
-        columns, labels = (
-            self._columns(unrated.scores, unrated.probabilities),
-            np.array(unrated.labels, float),
-        )
-        times = np.array(unrated.predicted_at)
+        decided = [unrated.decided.get(index, 0) for index in each]
+        columns = self._columns(unrated.scores, unrated.probabilities, decided)[:, known]
+        labels, times = np.array(unrated.labels, float)[known], times[known]
         if self.sampled is None:
             _add_cells(self.sums, columns, labels)
             self.panes.add(columns, labels, times)
         else:
-            each = np.array([unrated.weights.get(index, 1.0) for index in range(len(labels))])
-            self.sampled.label(columns, labels, each, times)
+            weights = np.array([unrated.weights.get(index, 1.0) for index in each])[known]
+            self.sampled.label(columns, labels, weights, times)
 
-    def _columns(self, scores: Sequence[float], probabilities: Sequence[float]) -> Floats:
-        """Return scores, served probabilities and cells of decisions: float64[3, n]."""
+    def _columns(
+        self, scores: Sequence[float], probabilities: Sequence[float], decided: Sequence[int]
+    ) -> Floats:
+        """Return scores, served probabilities and cells, float64[3, n]; under a capacity those decided."""
         forecasts = np.array([scores, probabilities])
-        raw, served = self._thresholds.codes(forecasts)
-        return np.vstack([forecasts, _CODES * served + raw])
+        cells: Any = decided if self.capacity is not None else self.again(*forecasts)
+        return np.vstack([forecasts, cells])
 
     def _cells(self, arrival: Arrival, until: float) -> _Cells:
         """Return what is known of the cells, by the labels of complete predictions where that matters."""
@@ -275,7 +303,7 @@ class DecisionSums(msgspec.Struct):
         return _Cells.of_labels(sums[:1].sum(axis=0))
 
     def figures(
-        self, arrival: Arrival, until: float, days: float, calibrated: bool, withheld: bool
+        self, arrival: Arrival, until: float, days: float, calibrated: bool, withheld: str
     ) -> DecisionFigures:
         """Return the figures.
 
@@ -291,9 +319,9 @@ class DecisionSums(msgspec.Struct):
         calibrated
             whether the verdict says so: if not, what is to be expected before labels is withheld.
         withheld
-            whether no label counts: these have weights that are no propensities, or none to be believed.
+            reason why no label counts, as of `Quality.bias`; empty: they count.
         """
-        acted, total, costs = self.counts[ACT], sum(self.forecasts), self.rule.costs
+        acted, total = self.counts[ACT], sum(self.forecasts)
         figures = DecisionFigures(
             self.rule,
             self._thresholds,
@@ -301,10 +329,11 @@ class DecisionSums(msgspec.Struct):
             Estimate(*(each / days for each in _count(acted, sum(self.counts)))) if days else None,
             self.forecasts[ACT] / acted if acted and calibrated else None,
             sum(self.forecasts[REVIEW:]) / total if total and calibrated else None,
+            withheld,
         )
         cells = self._cells(arrival, until)
-        if costs is not None and not withheld and cells.labels:
-            _rate(figures, costs, cells, arrival)
+        if not withheld and cells.labels:
+            _rate(figures, cells, arrival)
         return figures
 
 
@@ -314,10 +343,10 @@ def _add_cells(sums: Floats, columns: Floats, labels: Floats) -> None:
     add_labels(sums, columns[2].astype(np.int64), columns[:2], labels)
 
 
-def _rate(figures: DecisionFigures, costs: Costs, cells: _Cells, arrival: Arrival) -> None:
+def _rate(figures: DecisionFigures, cells: _Cells, arrival: Arrival) -> None:
     """Add the figures by labels."""
     number, forecasts, positives = cells.number, cells.forecasts, cells.positives
-    n, ones, table = float(number.sum()), float(positives.sum()), costs.table
+    n, ones, table = float(number.sum()), float(positives.sum()), figures.rule.rated_by.table
     served, raw = (np.resize(codes, len(number)) for codes in (_SERVED, _RAW))
     # Labels may be missing, all of the class that comes later, or of either where it is not known.
     incomplete = 0.0 if arrival.fair else 1.0 / COMPLETE - 1.0
@@ -330,6 +359,8 @@ def _rate(figures: DecisionFigures, costs: Costs, cells: _Cells, arrival: Arriva
         return incomplete * float(np.abs(each[:, part].sum(axis=1))[[*late]].max())
 
     for name, other in zip(AGAINST, (raw, np.full_like(raw, ACT), np.full_like(raw, PASS)), strict=True):
+        if figures.rule.costs is None and other.min() == ACT:
+            continue
         gain = table[other] - table[served]  # by cell and label
         sure, slope = float(gain[:, 0] @ number) / n, gain[:, 1] - gain[:, 0]
         mean, (low, high) = sure + float(slope @ positives) / n, _limits(cells, slope)

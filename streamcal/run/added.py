@@ -12,14 +12,15 @@ import numpy as np
 from streamcal.events import KeptValue
 from streamcal.maps.rate_limits import RateLimits
 from streamcal.quality.decisions import Decision
+from streamcal.quality.net_benefit import decision_names
 from streamcal.run.rows import AnswerColumns, Column
 from streamcal.sampling import Sampler
-from streamcal.values import Floats
+from streamcal.values import Counts, Floats
 
 __all__ = ["Added", "Decide", "Field", "added_fields", "with_fields"]
 
-Decide: TypeAlias = Callable[[Sequence[str | None], Floats, Floats], Column]
-"""Function of ids, probabilities and times that returns decisions, str[n]."""
+Decide: TypeAlias = Callable[[Floats, Floats, Floats], Counts]
+"""Function of scores, probabilities and times that returns cells of decisions, int64[n]."""
 
 
 class Field(NamedTuple):
@@ -56,7 +57,7 @@ def added_fields(
     added = list[Added]()
     if decide is not None:
         decision = Field("decision", Decision, "pass")
-        added.append(Added([decision], lambda of: [decide(of.ids, of.probabilities, of.times)]))
+        added.append(Added([decision], partial(_decided, decide)))
     if keep:
         added.append(Added([Field(name, KeptValue, None) for name in keep], partial(_kept, len(keep))))
     if sampler is not None:
@@ -72,6 +73,11 @@ def with_fields(answers: AnswerColumns, row: Any, added: Sequence[Added]) -> Ans
     columns = [column for each in added for column in each.columns(answers)]
     names = [field.name for each in added for field in each.fields]
     return answers._replace(row=row, added=dict(zip(names, columns, strict=True)))
+
+
+def _decided(decide: Decide, of: AnswerColumns) -> Sequence[Column]:
+    cells = decide(of.scores, of.probabilities, of.times) if of.decided is None else of.decided
+    return [decision_names(cells)]
 
 
 def _kept(count: int, answers: AnswerColumns) -> Sequence[Column]:

@@ -20,6 +20,7 @@ from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import Joined
 from streamcal.maps.rate_limits import RateLimits
+from streamcal.quality.net_benefit import DecisionSums
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import FarAhead, Lost, Outcome, PipelineState, PriorSnapshot
@@ -81,6 +82,7 @@ class Pipeline(RunState):
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
         self._to_rows = self.kind.to_rows(options.added(getattr(self.decisions, "take", None)))
+        self._keeps_decisions = self.decisions is not None and self.decisions.capacity is not None
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
 
@@ -148,7 +150,7 @@ class Pipeline(RunState):
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
-        plain = not (self.join.matures or self._timed or self._observer)
+        plain = not (self.join.matures or self._timed or self._observer or self._keeps_decisions)
         in_columns = plain and isinstance(events, Block)
         rated, doubted = len(self._unrated.labels), self.join.clock.doubted
         outcome = Outcome(Answers(), [], [])
@@ -189,6 +191,7 @@ class Pipeline(RunState):
         rejects, input_checks = outcome.rejects, self.tally.deployment
         config, join, engine_of = self._config, self.join, self.engines.of
         answers, kept, drawn, limits = list[Any](), list[Kept](), list[float](), list[Any]()
+        decided, capped = list[int](), self.decisions if self._keeps_decisions else None
         known, admits = self.engines.known, self.engines.admits
         timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
         index = 0
@@ -215,6 +218,7 @@ class Pipeline(RunState):
             if why is not None:
                 rejects.append(self._reject(origin_of(), why))
                 continue
+            cell = 0
             for each in step(event, join, engine_of, origin_of):
                 if isinstance(each, Recalibrated):
                     # It is that to this event; a label alone has none.
@@ -223,10 +227,16 @@ class Pipeline(RunState):
                     limits.append(self._limits(each.key))
                     weight = 1.0 if event.weight is None else event.weight
                     drawn.append(weight if self.sampler is None else self._draw(event, each, self.sampler))
+                    if capped is not None:
+                        cell = self._decide(each, capped)
+                        decided.append(cell)
+                elif cell and isinstance(each, Joined):  # its label had come before
+                    self._emit(msgspec.structs.replace(each, decided=cell), outcome)
                 else:
                     self._emit(each, outcome)
         if answers:
-            self._take_answers(AnswerColumns.of(answers, kept, drawn, limits), outcome)
+            columns = AnswerColumns.of(answers, kept, drawn, limits)
+            self._take_answers(columns._replace(decided=decided or None), outcome)
 
     def _take_answers(self, columns: AnswerColumns, outcome: Outcome) -> None:
         """Take answers into an outcome."""
@@ -234,7 +244,8 @@ class Pipeline(RunState):
         self._unrated.add_predictions(columns.scores, columns.times)
         if self._quality.samples:
             each = columns.probabilities.tolist(), np.asarray(columns.drawn).tolist()
-            self._unrated.sampled += zip(*each, columns.keys or repeat(None), strict=False)
+            more = columns.keys or repeat(None), columns.decided or repeat(0)
+            self._unrated.sampled += zip(*each, *more, strict=False)
 
     def _limits(self, key: str | None) -> RateLimits | None:
         """Return limits of the rate, of a key; None if there are no intervals."""
@@ -264,6 +275,15 @@ class Pipeline(RunState):
         if event.domain == "target" and not self.options.classes and sampler.asks(event.id, 1.0 / weight):
             self.engines.of(event.key).ask_label()
         return weight
+
+    def _decide(self, answer: Recalibrated, decisions: DecisionSums) -> int:
+        """Return the cell of the decision on a prediction, which the join keeps with it unless it is 0."""
+        cell = decisions.take_one(answer.score, answer.probability, answer.time)
+        row = self.join.known(answer.id) if cell and answer.id is not None else 0
+        if row and (self._keeps_answers or self.join.is_waiting(row)):
+            self.join.held(row).decided = cell
+            self.join.note(row)
+        return cell
 
     def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
         """Take what join and engine said beside answers into an outcome."""

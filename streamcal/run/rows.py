@@ -122,6 +122,8 @@ class AnswerColumns(NamedTuple):
     """Type of the rows."""
     added: Mapping[str, Column] = {}
     """Fields of rows that are not above, by name."""
+    decided: Sequence[int] | None = None
+    """Cell of the decision on each, if the join keeps it; None: it is to be decided."""
 
     @classmethod
     def of(

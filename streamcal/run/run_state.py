@@ -170,8 +170,8 @@ class RunState:
             self.reasons = state.reasons
             self._unpublished = dict.fromkeys(state.unpublished)
             self._quality, self._raised = state.quality, state.raised
-            if self.decisions is not None and state.decisions is not None:
-                self.decisions.restore(state.decisions)
+            if self.decisions is not None:
+                self.decisions.restore(state.decisions, self.join.time)
             self._quality.matures = self.label_delay_limit is not None
             self._quality.samples |= self.columns.samples or self.sampler is not None
             if self.sampler is not None and state.sampler is not None:

@@ -172,7 +172,10 @@ class ServedPipeline(Pipeline):
             *more,
         )
         beside = [event.kept], [known.weight or 1.0], [self._limits(event.key)]
-        again: Result = next(self._to_rows_again(AnswerColumns.of([answer], *beside)).rows())
+        columns = AnswerColumns.of([answer], *beside)
+        if self._keeps_decisions:
+            columns = columns._replace(decided=[known.decided or 0])
+        again: Result = next(self._to_rows_again(columns).rows())
         return again
 
 

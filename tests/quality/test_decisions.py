@@ -12,7 +12,7 @@ from streamcal.errors import DamagedStateError
 from streamcal.quality import net_benefit
 from streamcal.quality.decisions import ACT, Capacity, Costs
 from streamcal.quality.figures import Unrated
-from streamcal.quality.net_benefit import DecisionFigures, DecisionRule, DecisionSums
+from streamcal.quality.net_benefit import DecisionFigures, DecisionRule, DecisionSums, decision_names
 from streamcal.quality.verdict import Arrival
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.values import Floats
@@ -36,7 +36,7 @@ FAIR = Arrival()
 
 def figures(sums: DecisionSums, arrival: Arrival = FAIR, until: float = np.inf) -> DecisionFigures:
     """Return the figures where the verdict is that forecasts are well calibrated."""
-    return sums.figures(arrival, until, 1.0, calibrated=True, withheld=False)
+    return sums.figures(arrival, until, 1.0, calibrated=True, withheld="")
 
 
 def broken(cells: net_benefit._Cells) -> net_benefit._Cells:
@@ -53,7 +53,7 @@ def misses_sampled(costs: Costs, stream: Drawn, looks: int) -> bool:
         unrated.weights = dict(enumerate((1.0 / stream.pi[new]).tolist()))
         unrated.add_predictions(stream.truth[part], times[part])
         pairs = zip(stream.p[part].tolist(), (1.0 / stream.pi[part]).tolist(), strict=True)
-        unrated.sampled = [(*pair, None) for pair in pairs]
+        unrated.sampled = [(*pair, None, 0) for pair in pairs]
         sums.add(unrated)
         found = figures(sums, COMPLETE, until=float(part.stop))
         if violated(found, costs, stream.truth, stream.p, stream.truth, found.rated):
@@ -199,6 +199,33 @@ def test_a_capacity_is_never_exceeded_and_takes_about_the_most_probable() -> Non
         assert p[acts & (times > 86_400.0)].mean() >= np.quantile(p, 0.95)
         again = Capacity(k)
         np.testing.assert_array_equal(acts, [again.take(q, t) == ACT for q, t in zip(p, times, strict=True)])
+
+
+def test_a_capacity_is_compared_with_that_on_the_score() -> None:
+    rng, n = np.random.default_rng(5), 2_000
+    served, times = rng.random(n), 100.0 * np.arange(n)
+    scores, labels = np.clip(served + rng.normal(0.0, 0.5, n), 0.0, 1.0), rng.random(n) < served
+    sums = DecisionSums(DecisionRule(capacity_per_day=40))
+    cells = sums.take(scores, served, times)
+    unrated = rated(scores, served, labels)
+    unrated.decided = {at: int(cell) for at, cell in enumerate(cells) if cell}
+    sums.add(unrated)
+    acts, raw = (streamcal.decide(p, capacity_per_day=40, times=times) == "act" for p in (served, scores))
+    assert (decision_names(cells) == np.where(acts, "act", "pass")).all()
+    found = figures(sums)
+    assert found.saved.keys() == {"the raw score", "acting on none"}
+    saved = found.saved["the raw score"]
+    assert saved.mean == pytest.approx((labels[acts].sum() - labels[raw].sum()) / n)
+    assert saved.low < saved.mean < saved.high
+    assert found.recall is not None
+    assert found.recall.mean == pytest.approx(labels[acts].sum() / labels.sum())
+
+
+def test_labels_of_predictions_before_the_rule_do_not_count() -> None:
+    sums, unrated = DecisionSums(DecisionRule(Costs(1.0, 2.0))), rated(*np.full((3, 100), 1.0))
+    sums.restore(DecisionSums(DecisionRule(Costs(1.0, 1.0))), 60.0)
+    sums.add(unrated)
+    assert figures(sums).labels == 39
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,13 @@ def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None
     rows = read_lines(tmp_path / "o.jsonl")
     decisions = {row["id"]: row["decision"] for row in rows}
     assert sum(each == "act" for each in decisions.values()) == summaries[0]["predictions"]["act"] > 0
-    if table != CAPACITY:
+    if table == CAPACITY:
+        acted = {each for each, decision in decisions.items() if decision == "act"}
+        ones = {event["id"] for event in all_ if event.get("label") == 1}
+        precision, saved = (summaries[0][of] for of in ("precision", "saved"))
+        assert precision[0] == pytest.approx(len(acted & ones) / len(acted))
+        assert saved["acting on none"][0] == pytest.approx(len(acted & ones) / 1_000)
+    else:
         by_hand = sc.decide([row["probability"] for row in rows], sc.Costs(1.0, 4.0, 0.3))
         assert list(decisions.values()) == by_hand.tolist()
         assert set(decisions.values()) == {"act", "pass", "review"}
@@ -89,7 +95,7 @@ def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None
     assert decisions == dict(zip(found.frame["id"], found.frame["decision"], strict=True))
     assert json.loads(json.dumps(found.summary["decision"])) == summaries[0]
 
-    server = Served(tmp_path / "served.db", "--config", config)
+    server, made = Served(tmp_path / "served.db", "--config", config), list[Any]()
     for at in range(0, len(all_), 500):
         event = all_[at : at + 500]
         kinds = {
@@ -98,7 +104,10 @@ def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None
         }
         answers = [server.ask("POST", f"/v1/{kind}", lines(*some), LINES)[1] for kind, some in kinds.items()]
         again = server.ask("POST", "/v1/predictions", lines(*kinds["predictions"]), LINES)[1]
-        assert [each["decision"] for each in answers[0]] == [each["decision"] for each in again]
+        assert answers[0] == again
+        made += answers[0]
+    early = [event for event in all_ if "score" in event][:200]  # whose labels have come
+    assert server.ask("POST", "/v1/predictions", lines(*early), LINES)[1] == made[:200]
     assert server.metric("streamcal_decisions_total", decision="act") > 0
     tensor = {"inputs": [{"name": "score", "datatype": "FP64", "shape": [1], "data": [1.0]}]}
     tensor["inputs"].append({"name": "id", "datatype": "BYTES", "shape": [1], "data": ["x"]})

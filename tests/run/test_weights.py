@@ -14,6 +14,7 @@ from streamcal.events.columns import Columns
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.frames import backtest
 from streamcal.monitor.build import group_columns, verdicts
+from streamcal.monitor.decisions import decision_rows
 
 COLUMNS = Columns(weight="w", propensity="p")
 EVENTS = [
@@ -61,7 +62,8 @@ def test_the_verdict_needs_propensities_and_claims_nothing_by_weights() -> None:
     frame = pd.DataFrame({"id": range(8000), "score": scores, "key": keys, "time": range(8000), "p": chance})
     known = frame[seen].assign(label=labels[seen], time=frame["time"] + 1)[["id", "label", "time"]]
     done = [backtest(frame, known, columns={"propensity": "p"})]
-    weighted = backtest(frame.assign(w=1 / chance), known, columns={"weight": "w"})
+    costs = {"false_positive": 1, "false_negative": 1}
+    weighted = backtest(frame.assign(w=1 / chance), known, columns={"weight": "w"}, decision=costs)
     with pytest.warns(UserWarning, match="are surely off|are held") as told:
         done.append(backtest(frame, known))
     assert any("of 2 keys are surely off" in str(each.message) for each in told)
@@ -79,3 +81,4 @@ def test_the_verdict_needs_propensities_and_claims_nothing_by_weights() -> None:
     )
     assert any(counted.deviates)
     assert group_columns(weighted._pipeline.quality).field == []
+    assert "weights that are no propensities" in dict(decision_rows(weighted._status))["by labels that came"]

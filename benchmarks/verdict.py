@@ -31,6 +31,7 @@ import streamcal
 from benchmarks.measuring import options, publish
 from benchmarks.streams import FLIGHTS, load
 from streamcal.cli.demo import FILES
+from streamcal.quality.sampled_sums import SampledSums
 from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Arrival, Verdict, judge
 from streamcal.quality.watch import ForecastWatch
@@ -498,21 +499,30 @@ def false_verdicts(asked: Any) -> Table:
 
 
 def sampled_coverage(asked: Any) -> Table:
-    """Streams by how labels were sampled, on which an interval misses, or propensities are doubted."""
+    """Streams by how labels were sampled: with a missed interval, doubted, or called wrong though right."""
 
     def rows() -> Iterator[Sequence[str]]:
         for kind in sampled.KINDS:
             for wrong in (1.0, 1.5, 1.0 / 1.5):
                 streams = asked.streams if wrong == 1.0 else asked.streams // 10
-                found = [
-                    sampled.sampled(seed, kind, 2.0, n=5_000, wrong=wrong, looks=10)
-                    for seed in range(streams)
+                both = [
+                    [
+                        sampled.sampled(seed, kind, factor, n=5_000, wrong=wrong, looks=10)
+                        for seed in range(streams)
+                    ]
+                    for factor in (2.0, 1.0)
                 ]
-                doubted = sum(any(sums.refutes_propensities for sums in each.looks) for each in found)
-                cells = f"{sum(each.misses for each in found):,}", f"{doubted:,}"
+                doubted = sum(any(sums.refutes_propensities for sums in each.looks) for each in both[0])
+                told = sum(any(map(deviates, each.looks)) for each in both[1])
+                cells = f"{sum(each.misses for each in both[0]):,}", f"{doubted:,}", f"{told:,}"
                 yield [kind, f"{wrong:.2f}", f"{streams:,}", *cells]
 
-    return ("propensities", "seen, over that", "streams", "missed", "doubted"), rows()
+    return ("propensities", "seen, over that", "streams", "missed", "doubted", "told of calibrated"), rows()
+
+
+def deviates(sums: SampledSums) -> bool:
+    """Return whether a deviation is told."""
+    return bool(sums.labels) and judge(sums, sampled.COMPLETE).deviates
 
 
 def drawn_certificates(asked: Any) -> Table:
@@ -535,28 +545,35 @@ def drawn_certificates(asked: Any) -> Table:
 
 
 def sampled_power(asked: Any) -> Table:
-    """Predictions until forecasts that are off by a factor are told, of 40 streams of 30,000."""
-
-    def told(seed: int, kind: str, factor: float, base: float, share: float) -> int | None:
-        made = sampled.sampled(seed, kind, factor, n=30_000, share=share, base=base, looks=30)
-        for sums in made.looks:
-            if sums.labels and judge(sums, sampled.COMPLETE).deviates:
-                return sums.predictions
-        return None
+    """Labels until a deviation is told, of 24 streams, drawn uniformly and by `Sampler`."""
 
     def rows() -> Iterator[Sequence[str]]:
-        streams = min(asked.streams, 40)
-        for factor, base in ((1.5, 0.2), (0.67, 0.2), (2.0, 0.02), (0.5, 0.02), (0.25, 0.002)):
-            for share in (0.1, 0.03, 0.01):
-                cells = [f"{factor:g}", f"{base:g}", f"{share:.0%}"]
-                for kind in ("uniform", "root"):
-                    found = [told(seed, kind, factor, base, share) for seed in range(streams)]
-                    some = [each for each in found if each is not None]
-                    cells += [f"{len(some)} of {streams}", f"{np.median(some):,.0f}" if some else "–"]
-                yield cells
+        streams = min(asked.streams, 24)
+        for name, truth_of in sampled.WRONG.items():
+            for base, share, n in ((0.2, 0.1, 60_000), (0.2, 0.03, 100_000), (0.02, 0.1, 150_000)):
+                cells, medians = [name, f"{base:g}", f"{share:.0%}"], list[float]()
+                for kind in ("uniform", "asked"):
+                    last = [
+                        sampled.sampled(
+                            seed,
+                            kind,
+                            n=n,
+                            share=share,
+                            base=base,
+                            looks=n // 500,
+                            truth_of=truth_of,
+                            stop=deviates,
+                        ).looks[-1]
+                        for seed in range(streams)
+                    ]
+                    labels = [each.labels if deviates(each) else np.inf for each in last]
+                    medians.append(float(np.median(labels)))
+                    shown = f"{medians[-1]:,.0f}" if medians[-1] < np.inf else "–"
+                    cells += [f"{np.isfinite(labels).sum()} of {streams}", shown]
+                yield [*cells, f"{medians[1] / medians[0]:.2f}" if medians[0] < np.inf else "–"]
 
-    columns = "uniform", "median", "by √(p(1 − p))", "median"
-    return ("forecasts, over the truth", "base rate", "labelled", *columns), rows()
+    columns = "uniform", "labels", "by `Sampler`", "labels", "ratio"
+    return ("forecasts", "base rate", "labelled", *columns), rows()
 
 
 def flights(_: Any) -> Table:

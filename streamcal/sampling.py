@@ -1,32 +1,40 @@
 """Which predictions to have labelled, where labels cost money: a known chance for each, under a budget.
 
-Of the chance of a label, its propensity, half is even, and half proportional to √(p (1 − p)), the standard
-deviation of the label if p is right. So labels go where they tell most (Neyman 1934), and no kind of
-prediction is left out: with less than half, it takes longer to tell that forecasts are too high. Confidence
-sequences stay valid: docs/proofs/verdict.md, lemma 6; compare Xu, Karampatziakis and Mineiro (arXiv
-2406.10490).
+Of the chance of a label, its propensity, a quarter is even: no kind of prediction is left out. The rest goes
+where a label is expected to tell most of whether forecasts are right: where p (1 − p) is large, and in the
+bands of forecasts that labels so far contradict, or say little of. As it depends on forecasts and earlier
+labels alone, confidence sequences stay valid: docs/proofs/verdict.md, lemmas 6 and 7; compare Xu,
+Karampatziakis and Mineiro (arXiv 2406.10490).
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from hashlib import blake2b
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
+from streamcal.values import BANDS
+
 __all__ = ["Sampler"]
 
-_MEMORY: Final = 5000  # predictions over which the mean of √(p (1 − p)), and of the time between two, go back
+_MEMORY: Final = 5000  # predictions over which means go back
+_LABELS: Final = 1000  # labels of a band over which its sums go back
+_DOUBT: Final = 10.0  # one over the mean square of a shift in log odds, before the first label
 _LEAST: Final = 1e-4
 _DAY: Final = 86_400.0
+_NO_SUMS: Final = (len(BANDS) + 1) * (0.0,)
+
+_Sums: TypeAlias = Annotated[list[float], msgspec.Meta(min_length=len(_NO_SUMS), max_length=len(_NO_SUMS))]
 
 
 class Sampler(msgspec.Struct):
     """Sampler of predictions to be labelled; its fields are its state.
 
-    A draw depends on seed and id alone: the same id is drawn alike again, in a resumed run or elsewhere. The
-    labels must not depend on the ids.
+    A draw depends on seed, id and propensity alone: the same id is drawn alike again, in a resumed run or
+    elsewhere. The labels must not depend on the ids.
 
     Parameters
     ----------
@@ -48,23 +56,31 @@ class Sampler(msgspec.Struct):
     --------
     >>> sampler = Sampler(share=0.1)
     >>> sampler.propensity(0.5), round(sampler.propensity(0.01), 3)
-    (0.1, 0.067)
-    >>> sum(sampler.asks(f"id-{number}", 0.1) for number in range(1000))
-    86
+    (0.1, 0.025)
+    >>> for _ in range(20):
+    ...     sampler.learn(0.01, 1)
+    >>> round(sampler.propensity(0.01), 3)
+    0.117
     """
 
     share: float | None = None
     labels_per_day: float | None = None
-    even: float = 0.5
+    even: float = 0.25
     seed: int = 0
     predictions: int = 0
     """Number of predictions so far."""
-    spread: float = 0.0
-    """Recent mean of √(p (1 − p))."""
     gap: float = 0.0
     """Recent mean of the event time between two predictions, in seconds."""
     time: float | None = None
     """Latest event time, in seconds; None: unknown."""
+    owed: float = 0.0
+    """Labels that the budget had for predictions so far, less those expected by their propensities."""
+    spreads: _Sums = msgspec.field(default_factory=lambda: [*_NO_SUMS])
+    """Recent mean of (p (1 − p))² in each band of forecasts, and 0 outside of it."""
+    excess: _Sums = msgspec.field(default_factory=lambda: [*_NO_SUMS])
+    """Recent sum of label − forecast in each band."""
+    variances: _Sums = msgspec.field(default_factory=lambda: [*_NO_SUMS])
+    """Recent sum of p (1 − p) over the labels of each band."""
 
     def __post_init__(self) -> None:
         if (self.share is None) == (self.labels_per_day is None):
@@ -90,8 +106,10 @@ class Sampler(msgspec.Struct):
             event time in seconds; ``labels_per_day`` needs it. None: that of the prediction before.
         """
         self.predictions += 1
-        deviation = math.sqrt(max(probability * (1.0 - probability), 0.0))
-        self.spread += (deviation - self.spread) / min(self.predictions, _MEMORY)
+        band, variance = bisect(BANDS, probability), max(probability * (1.0 - probability), 0.0)
+        part = 1.0 / min(self.predictions, _MEMORY)
+        self.spreads = [(1.0 - part) * each for each in self.spreads]
+        self.spreads[band] += part * variance**2
         share = 1.0 if self.share is None else self.share
         if self.labels_per_day is not None and self.time is not None:
             since = 0.0 if time is None else max(time - self.time, 0.0)
@@ -99,10 +117,30 @@ class Sampler(msgspec.Struct):
             share = self.labels_per_day * self.gap / _DAY
         if time is not None:
             self.time = time if self.time is None else max(time, self.time)
-        part = deviation / self.spread if self.spread else 1.0
-        return min(max(share * (self.even + (1.0 - self.even) * part), _LEAST), 1.0)
+        shifts = [self._shift(each) ** 2 for each in range(len(_NO_SUMS))]
+        mean = sum(map(float.__mul__, shifts, self.spreads))
+        told = shifts[band] * variance**2 / mean if mean else 1.0
+        asked = max(share + self.owed / _MEMORY, 0.0) * (self.even + (1.0 - self.even) * told)
+        asked = min(max(asked, _LEAST), 1.0)
+        self.owed = min(self.owed + share - asked, float(_MEMORY))
+        return asked
+
+    def learn(self, probability: float, label: int) -> None:
+        """Take in a label, 0 or 1, of a prediction that was asked for, and the probability it was served."""
+        band = bisect(BANDS, probability)
+        kept = 1.0 - 1.0 / _LABELS
+        self.excess[band] = kept * self.excess[band] + label - probability
+        self.variances[band] = kept * self.variances[band] + max(probability * (1.0 - probability), 0.0)
 
     def asks(self, id_: str, propensity: float) -> bool:
         """Return whether the prediction with an id is to be labelled, given its propensity."""
         draw = blake2b(f"{self.seed} {id_}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
         return int.from_bytes(draw) < propensity * 2.0**64
+
+    def _shift(self, band: int) -> float:
+        """Return the mean square of the shift in log odds of a band, given its labels.
+
+        A label is expected to add half of it, times p (1 − p), to the evidence against forecasts.
+        """
+        known = self.variances[band] + _DOUBT
+        return (self.excess[band] / known) ** 2 + 1.0 / known

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 __all__ = [
+    "BANDS",
     "MAX_NAME_BYTES",
     "MAX_NAME_CHARACTERS",
     "NO_CELLS",
@@ -65,6 +66,9 @@ Bytes = npt.NDArray[np.uint8]
 
 Flags = npt.NDArray[np.bool_]
 """Yes or no of each."""
+
+BANDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
+"""Between the bands of forecasts; a forecast at an edge is in the band above it."""
 
 MAX_NAME_BYTES: Final = 512
 """An id, a key or the name of a class has at most so many bytes of UTF-8."""

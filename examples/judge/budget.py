@@ -28,14 +28,13 @@ judges = np.repeat(list(JUDGES), DAYS * A_DAY // 2)  # after half of the days an
 stream = judged(np.random.default_rng(0), judges, {judge: chances(judge) for judge in JUDGES}, GOOD)
 times, scores = stream.times.round(), stream.scores.round(4)
 append("asked.csv", ["id", "time", "label"], [])
-asked, read = 0, 0
-for begin in range(0, len(judges), WEEK):
-    week = range(begin, min(begin + WEEK, len(judges)))
+asked = 0
+for begin in range(0, 12 * WEEK, WEEK):
+    week = range(begin, begin + WEEK)
     append("graded.csv", ["id", "time", "score"], [(n, times[n], scores[n]) for n in week])
     subprocess.run(RUN, check=True)  # noqa: S603  # grades this week's answers, learns last week's reviews
     with Path("rows.csv").open(encoding="utf-8") as file:
-        rows = [*csv.DictReader(file)][begin:]
-    ask = [int(row["id"]) for row in rows if row["ask"] == "True"]
+        ask = [int(row["id"]) for row in [*csv.DictReader(file)][begin:] if row["ask"] == "True"]
     append("asked.csv", [], [(n, times[n] + DAY, stream.labels[n]) for n in ask])
     asked += len(ask)
     print(f"{week.stop:,} answers, {asked:,} reviews: {json.loads(Path('said.json').read_text())['verdict']}")

@@ -448,6 +448,8 @@ class BlockSteps:
                 joins += 1
                 if memo is not None:
                     self._memos.append(memo)
+                elif sampler is not None:
+                    sampler.learn(probability, label)
                 latest = time if time == time else _NO_TIME
                 learned = engine.learn_label(  # type: ignore[union-attr]
                     score, label, is_target, latest, prediction_index, weight, memo

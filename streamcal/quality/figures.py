@@ -355,6 +355,8 @@ class Quality(msgspec.Struct):
     """Sums of many classes, whose scores and probabilities engines kept with each prediction."""
     samples: bool = False
     """Whether predictions have propensities, the chances that their labels are seen."""
+    draws: bool = False
+    """Whether these depend on forecasts and the past alone."""
 
     @property
     def figures(self) -> dict[str, Figures]:
@@ -437,7 +439,8 @@ class Quality(msgspec.Struct):
             watch = self.watch if key is None else self.watches.get(key)
             if watch is not None:
                 own = slice(None) if key is None else np.array([of == key for of in keys])
-                watch.sampled = watch.sampled or SampledPanes()
+                watch.sampled = watch.sampled or SampledPanes(draws=self.draws)
+                watch.sampled.draws &= self.draws
                 watch.sampled.predict(forecasts[:, own], each[own], times[own])
 
     def _add(self, unrated: Unrated, segments: Sequence[Sequence[Any]], begin: int, end: int) -> list[Raised]:

@@ -14,10 +14,9 @@ from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from streamcal.values import Flags, Floats
+from streamcal.values import BANDS, Flags, Floats
 
 __all__ = [
-    "BANDS",
     "COLUMNS",
     "DELTA",
     "EDGES",
@@ -29,9 +28,6 @@ __all__ = [
     "limits",
     "share",
 ]
-
-BANDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.25, 0.5, 0.75, 0.9, 0.97, 0.99)
-"""Between the bands of forecasts; a forecast at an edge is in the band above it."""
 
 DELTA: Final = 0.05
 """Probability that any interval of a family ever misses what it bounds. A family are the gaps of the scores,

@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
-from streamcal.quality.label_sums import BANDS, COLUMNS, EDGES, RANGES, LabelSums, share
+from streamcal.quality.label_sums import COLUMNS, EDGES, RANGES, LabelSums, share
 from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import Finite
-from streamcal.values import Counts, Floats
+from streamcal.values import BANDS, Counts, Floats
 
 __all__ = ["PANES", "Panes"]
 

@@ -2,7 +2,8 @@
 
 Whether a label is seen was drawn with a known probability π, its propensity, when the prediction was made. A
 label that is seen counts 1/π times. So the intervals bound the mean over all predictions, labelled or not:
-docs/proofs/verdict.md, lemma 6.
+docs/proofs/verdict.md, lemma 6. Where draws depend on forecasts and the past alone, labels that count once
+bound the mean over the labelled predictions: lemma 7.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 import msgspec
 import numpy as np
 
-from streamcal.quality.label_sums import BANDS, EDGES, LabelSums, gain_table
+from streamcal.quality.label_sums import EDGES, LabelSums, gain_table
 from streamcal.quality.panes import PANES, Panes
-from streamcal.values import Counts, Floats
+from streamcal.values import BANDS, Counts, Floats
 
 __all__ = ["SampledPanes", "SampledSums"]
 
@@ -52,6 +53,10 @@ class SampledPanes(Panes):
 
     ranges: list[Annotated[int, msgspec.Meta(ge=0, le=14)]] = msgspec.field(default_factory=list)
     """Binary logarithms of the ends of the ranges of weights, in the order in which they came."""
+    draws: bool = False
+    """Whether π depends on forecasts and the past alone, so that labels that are seen have the law of all."""
+    once: Panes = msgspec.field(default_factory=Panes)
+    """Sums over the labels that are seen, each counted once; empty unless so."""
 
     @property
     def _columns(self) -> int:
@@ -91,13 +96,16 @@ class SampledPanes(Panes):
             column = _loss_column(side, losses, weights)
             parts += [(column, half), (column + 1, np.ceil(half**2 / _GRAIN) * _GRAIN)]
         self._sum(times, parts)
+        if self.draws:
+            self.once.add(forecasts, labels, times)
 
     def matured(self, until: float) -> SampledSums:
         """Return the sums of the panes that end by an event time, each of which is a start."""
         sums, times, shares = self.ended(until)
         labels = sums[:, 1].astype(np.int64)
         before = (labels[:1] - labels).tolist()
-        return SampledSums(int(labels[:1].sum()), before, times, sums, shares, tuple(self.ranges))
+        once = self.once.matured(until) if self.draws else None
+        return SampledSums(int(labels[:1].sum()), before, times, sums, shares, tuple(self.ranges), once)
 
     def _column_of(self, forecasts: Floats, weights: Floats) -> Counts:
         """Return the first column of each forecast's band in the range of its weight."""
@@ -143,6 +151,8 @@ class SampledSums(LabelSums):
 
     ranges: tuple[int, ...]
     """Ranges of weights, as `SampledPanes` has them."""
+    once: LabelSums | None = None
+    """Sums over the same labels, each counted once; None: labels that are seen may be others than all."""
 
     gap_stakes: ClassVar[Floats] = 0.9 * np.exp2(np.arange(-17.0, 4.0))
     gain_stakes: ClassVar[Floats] = np.exp2(np.arange(-14.0, 13.0))
@@ -172,6 +182,10 @@ class SampledSums(LabelSums):
         more = stakes * self.labels - np.expm1(stakes) * self.promised
         fewer = -stakes * self.labels - np.expm1(-stakes) * _ABSENT * self.promised
         return bool(max(more.max(), fewer.max()) - np.log(len(stakes)) >= _NEED)
+
+    def may_be_refuted(self) -> bool:
+        """See `LabelSums`."""
+        return super().may_be_refuted() or (self.once is not None and self.once.may_be_refuted())
 
     def counts(self) -> Floats:
         """Return the labels since each start, by band of the scores and class: float64[starts, bands, 2].

@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 
 from streamcal.delayed.delay_laws_c import COMPLETE
-from streamcal.quality.label_sums import BANDS, DELTA, Intervals, LabelSums, discoveries
+from streamcal.quality.label_sums import DELTA, Intervals, LabelSums, discoveries
 from streamcal.quality.sampled_sums import SampledSums
 from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
-from streamcal.values import Flags, Floats
+from streamcal.values import BANDS, Flags, Floats
 
 __all__ = [
     "FEWEST",
@@ -186,6 +186,12 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     if found is not None:
         cause: Cause | None = "ranking_reversed" if reversal is not None else _cause(sums, found.start)
         return _of_gap(sums, after, found, cause)
+    once = sums.once if isinstance(sums, SampledSums) else None
+    if once is not None and once.labels:
+        drawn = once.gaps("after")
+        found = _deviating_gap(once, drawn, incomplete, all_first=False)
+        if found is not None:
+            return _of_gap(once, drawn, found, _cause(once, found.start), " where labels were drawn")
     if reversal is not None:
         return _of_reversal(sums, reversal, float(_areas(counts[reversal])))
     lost = _surest(gains.high < -(_LOSS + incomplete) * gains.level, gains.low > 0.0, gains.log_e)
@@ -252,10 +258,13 @@ def worst_first(verdicts: Mapping[str | None, Verdict]) -> list[str | None]:
     return [key for key, is_found in zip(order, found, strict=True) if is_found and verdicts[key].deviates]
 
 
-def _deviating_gap(sums: LabelSums, gaps: Intervals, incomplete: float) -> _Deviation | None:
+def _deviating_gap(
+    sums: LabelSums, gaps: Intervals, incomplete: float, *, all_first: bool = True
+) -> _Deviation | None:
     """Return the gap that deviates: of all forecasts if it does, else of the band with the most evidence.
 
-    ``incomplete`` is the share of the labels of one class that may be missing.
+    ``incomplete`` is the share of the labels of one class that may be missing. Without ``all_first``, all
+    forecasts are one band among the others.
     """
     tolerance = _tolerance(gaps) + incomplete * gaps.level * (1.0 - gaps.level)
     surely = {sign: _turned(sign, gaps.low, gaps.high)[0] > tolerance for sign in (1.0, -1.0)}
@@ -265,7 +274,9 @@ def _deviating_gap(sums: LabelSums, gaps: Intervals, incomplete: float) -> _Devi
         for column in np.flatnonzero(each.any(axis=0)).tolist()
     ]
     evidence = gaps.log_e + gaps.log_share
-    some.sort(key=lambda each: (each[1] != 0, -evidence[surely[each[0]][:, each[1]], each[1]].max()))
+    some.sort(
+        key=lambda each: (all_first and each[1] != 0, -evidence[surely[each[0]][:, each[1]], each[1]].max())
+    )
     for sign, column in some:
         deviates, between = surely[sign][:, column], sums.gaps_between(column)
         mean = sign * gaps.mean[:, column]
@@ -347,7 +358,9 @@ def _reversed(counts: Floats) -> Flags:
     return np.asarray(_areas(counts) < 0.5 - _STANDARD_ERRORS * error)
 
 
-def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: Cause | None) -> Verdict:
+def _of_gap(
+    sums: LabelSums, gaps: Intervals, found: _Deviation, cause: Cause | None, where: str = ""
+) -> Verdict:
     labels, mean, low, high, level = (float(each[found.start, found.column]) for each in gaps[:5])
     state: State = "too high" if mean > 0.0 else "too low"
     which, band = "forecasts", None
@@ -355,7 +368,8 @@ def _of_gap(sums: LabelSums, gaps: Intervals, found: _Deviation, cause: Cause | 
         band = _ENDS[found.column - 1], _ENDS[found.column]
         which = f"forecasts between {band[0]:g} and {band[1]:g}"
     least, most = sorted((abs(low), abs(high)))
-    words = f"{which} are {_points(abs(mean))} points {state} ({_SURE}: {_points(least)} to {_points(most)})."
+    sure = f"({_SURE}: {_points(least)} to {_points(most)})"
+    words = f"{which} are {_points(abs(mean))} points {state}{where} {sure}."
     evidence = f"Mean forecast {level:.2%}; of {labels:,.0f} {sums.unit}, {level - mean:.2%} are 1."
     verdict = _deviation(sums, found.start, state, words, evidence, cause, found.log_e)
     return msgspec.structs.replace(verdict, mean=mean, low=low, high=high, band=band)

@@ -81,8 +81,8 @@ class SamplingConfig(_Options):
     labels_per_day: Annotated[float, Field(strict=False)] | None = None
     """Number of predictions to have labelled in a day of event time, on average."""
 
-    even: Annotated[float, Field(strict=False)] = 0.5
-    """Part of the budget that all predictions share alike; the rest goes by √(p (1 − p))."""
+    even: Annotated[float, Field(strict=False)] = 0.25
+    """Part of the budget that all predictions share alike; the rest goes where labels tell most."""
 
     seed: int = 0
     """Seed of the draws."""

@@ -289,6 +289,8 @@ class Pipeline(RunState):
         """Take what join and engine said beside answers into an outcome."""
         if isinstance(emission, Joined):
             self._unrated.add(emission)
+            if self.sampler is not None and emission.memo is None:
+                self.sampler.learn(emission.probability, emission.label)
             if self._observer is not None:
                 self._observer(emission)
         elif isinstance(emission, Rejected):

@@ -63,7 +63,8 @@ class RunState:
         self._quality = self.kind.quality(self.options.fields, matures=self.label_delay_limit is not None)
         self.sampler = options.sampling.sampler
         """Sampler of predictions to be labelled; None: there is none."""
-        self._quality.samples = columns.samples or self.sampler is not None
+        self._quality.draws = self.sampler is not None
+        self._quality.samples = columns.samples or self._quality.draws
         self._interval = options.intervals.probability
         rule = options.decision.rule
         self.decisions = None if rule is None else DecisionSums(rule)
@@ -173,7 +174,8 @@ class RunState:
             if self.decisions is not None:
                 self.decisions.restore(state.decisions, self.join.time)
             self._quality.matures = self.label_delay_limit is not None
-            self._quality.samples |= self.columns.samples or self.sampler is not None
+            self._quality.draws = self.sampler is not None
+            self._quality.samples |= self.columns.samples or self._quality.draws
             if self.sampler is not None and state.sampler is not None:
                 budget = ("share", "labels_per_day", "even", "seed")
                 changed = {name: getattr(self.sampler, name) for name in budget}

@@ -212,14 +212,24 @@ def test_its_commands_run_on_the_flights(tmp_path: Path) -> None:
 LLM_JUDGE = (ROOT / "examples" / "judge" / "README.md").read_text()
 
 
+def judge_said(folder: Path, *, budget: bool) -> str:
+    """Run the commands of the page that spend a budget, or the others; return what they print."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    blocks = re.findall(r"^```sh\n(.*?)^```", LLM_JUDGE, re.DOTALL | re.MULTILINE)
+    return in_shell("\n".join(each for each in blocks if ("budget.py" in each) == budget), folder)
+
+
+def test_a_budget_tells_another_judge(tmp_path: Path) -> None:
+    said = judge_said(tmp_path, budget=True).splitlines()
+    shown = re.findall(r"^[\d,]+ answers, .*$", LLM_JUDGE, re.MULTILINE)
+    assert len(shown) == 2
+    assert set(shown) <= set(said)
+
+
 @pytest.mark.nightly
 def test_the_commands_run(tmp_path: Path) -> None:
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    said = in_shell(
-        "\n".join(re.findall(r"^```sh\n(.*?)^```", LLM_JUDGE, re.DOTALL | re.MULTILINE)), tmp_path
-    )
+    said = judge_said(tmp_path, budget=False)
     assert re.search(r"Over 3\d,\d{3} predictions, of which 2,\d{3} are", said)
-    assert re.search(r"reviews: Well calibrated.*reviews: Since .* points too low", said, re.DOTALL)
     for judged, served in (("answers.csv", "recalibrated.csv"), ("pairs.csv", "preferred.csv")):
         truth = pl.read_csv(tmp_path / judged).select(pl.col("id").cast(str), "truth")
         rows = pl.read_csv(tmp_path / served).with_columns(pl.col("id").cast(str)).join(truth, on="id")

@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamcal.quality.label_sums import BANDS, Intervals
+from streamcal.quality.label_sums import Intervals
 from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Verdict, judge
-from streamcal.values import Floats
+from streamcal.values import BANDS, Floats
 
 
 class Stream(NamedTuple):

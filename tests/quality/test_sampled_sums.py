@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from streamcal.quality.groups import by_propensity
-from streamcal.quality.label_sums import BANDS
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums, _table
 from streamcal.quality.verdict import judge
-from tests.quality.sampled import COMPLETE, KINDS, sampled
+from streamcal.values import BANDS
+from tests.quality.sampled import COMPLETE, KINDS, in_one_band, sampled
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,6 +34,31 @@ def test_keys_by_propensity_are_the_worst_first() -> None:
     assert figures.deviates.tolist() == [True, False]
     assert (figures.low < figures.gap).all()
     assert figures.brier_before[0] < figures.brier_after[0]
+
+
+def test_labels_that_count_once_tell_earlier_and_only_what_is_there() -> None:
+    """Of 40 calibrated streams at most 6 may be called wrong; twice the odds in a band are told in 9."""
+    right = [sampled(seed, "asked").looks[-1] for seed in range(40)]
+    assert sum(judge(each, COMPLETE).deviates for each in right) <= 6
+    wrong = [sampled(seed, "asked", n=20_000, looks=20, truth_of=in_one_band).looks for seed in range(10)]
+    said = [[judge(each, COMPLETE) for each in looks] for looks in wrong]
+    assert sum(each[-1].state == "too high" and each[-1].band == (0.25, 0.5) for each in said) >= 9
+    words = "points too high where labels were drawn (95% sure"
+    assert any(words in each.sentence for looks in said for each in looks)
+
+
+def test_a_draw_that_knows_the_label_misses() -> None:
+    """Lemma 7 needs draws by forecasts and the past alone: here labels 1 are seen half as often again."""
+    rng, told = np.random.default_rng(6), 0
+    for _ in range(10):
+        p, times = rng.beta(1.0, 4.0, 10_000), np.arange(10_000.0)
+        labels = (rng.random(10_000) < p).astype(float)
+        seen = rng.random(10_000) < 0.1 + 0.05 * labels
+        panes, forecasts, weights = SampledPanes(draws=True), np.stack([p, p]), 1.0 / (0.1 + 0.05 * p)
+        panes.predict(forecasts, weights, times)
+        panes.label(forecasts[:, seen], labels[seen], weights[seen], times[seen])
+        told += judge(panes.matured(1e4), COMPLETE).state == "too low"
+    assert told >= 8
 
 
 @pytest.mark.parametrize("sign", [1.0, -1.0])

@@ -26,6 +26,7 @@ __all__ = ["CsvColumns"]
 
 _LONGEST: Final = 1 << 17  # bytes of a line: Python's reader of CSV refuses longer cells
 _BREAK: Final = ord("\n")
+_NULL: Final = pa.nulls(1, pa.string())[0]
 
 
 class CsvColumns(CsvDecoder):
@@ -126,4 +127,5 @@ def _stripped(column: Any) -> Any:
     if not pa.types.is_string(column.type):
         return column
     texts = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.equal(texts, ""), None, texts)
+    # No Python value among the arguments: for one, pyarrow would import pandas.
+    return pc.if_else(pc.binary_length(texts).cast(pa.bool_()), texts, _NULL)

@@ -14,6 +14,7 @@ been read.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -376,13 +377,18 @@ class Merge:
                     lane.end()
         return len(self)
 
-    def take(self, watermark: float = _END) -> MicroBatch | None:
+    def take(self, watermark: float = _END, most: int = sys.maxsize) -> MicroBatch | None:
         """Return the events that come next, or None if that cannot be told yet.
 
-        Inputs that are merged as a whole come in the order of time and ignore the watermark.
+        Inputs that are merged as a whole come in the order of time and ignore the watermark; ``most`` of them
+        at a time, and those at the time of the last.
         """
         self._check_times()
         bound, holder = self._bound()
+        chunks = [chunk.keys for lane in self._lanes.values() for chunk in lane.chunks]
+        if self.whole and sum(map(len, chunks)) > most:
+            end = float(np.partition(np.concatenate(chunks), most)[most])
+            bound, holder = (end, len(self._lanes)) if end < bound else (bound, holder)
         pieces: list[_Chunk] = []
         positions: dict[str, dict[str, Position]] = {}
         times: dict[str, dict[str, float]] = {}

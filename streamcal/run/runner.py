@@ -410,7 +410,7 @@ class Runner:
                 wanted = [source for source in reading if merge.whole and merge.waits_for(source.name)]
             left = deadline - self._clock()
             if not wanted or left <= 0.0:
-                return merge.take(self._watermark)
+                return merge.take(self._watermark, MAX_EVENTS)
             before = held
             for source in list(wanted):
                 batches = source.poll(share, max(left, 0.0) / len(wanted))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -51,6 +52,29 @@ def read(
     merge.add(name, [Cut(predictions(times, name), 0)], ended=True)
     batch = merge.take()
     return list(batch.events), batch.times_read
+
+
+@given(
+    st.lists(st.lists(st.one_of(st.none(), st.integers(0, 40)), max_size=30), min_size=1, max_size=4),
+    st.integers(1, 30),
+)
+def test_a_lane_far_ahead_is_taken_in_parts_of_the_same_order(
+    lanes: list[list[int | None]], most: int
+) -> None:
+    def taken(most: int) -> list[list[Any]]:
+        merge = Merge([(("events", str(lane)), -math.inf) for lane in range(len(lanes))], whole=True)
+        cuts = [
+            Cut(predictions([NOW, *(time and NOW + time for time in times)], f"{lane}-"), 0, str(lane))
+            for lane, times in enumerate(lanes)
+        ]
+        merge.add("events", cuts, ended=True)
+        return [list(batch.events) for batch in iter(lambda: merge.take(most=most), None)]
+
+    whole, parts = taken(1_000), taken(most)
+    assert [event for part in parts for event in part] == [event for part in whole for event in part]
+    times = Counter(event.time for part in whole for event in part)
+    allowed = most + max(times.values(), default=0) + times[None]  # those at one time come together
+    assert all(len(part) <= allowed for part in parts)
 
 
 def labels(times: Sequence[float | None]) -> list[Event | Malformed]:

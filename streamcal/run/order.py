@@ -352,10 +352,10 @@ class Merge:
         """Whether no event can be taken until more of this source is read."""
         return any(lane.open and not lane.chunks for (name, _), lane in self._lanes.items() if name == source)
 
-    def add(self, source: str, batches: Iterable[Batch], *, ended: bool = False) -> int:
+    def add(self, source: str, batches: Iterable[Batch], *, ended: bool | Collection[str] = False) -> int:
         """Add batches that were read from a source; return how many events wait in all.
 
-        Once it has ``ended``, it has no more events.
+        Once it has ``ended``, or so have some of its partitions, these have no more events.
 
         Raises
         ------
@@ -372,8 +372,8 @@ class Merge:
                     lane.start_near(self._farthest())
                 lane.add(batch)
         if ended:
-            for (name, _), lane in self._lanes.items():
-                if name == source:
+            for (name, partition), lane in self._lanes.items():
+                if name == source and (ended is True or partition in ended):
                     lane.end()
         return len(self)
 

@@ -36,7 +36,7 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -60,6 +60,7 @@ __all__ = [
     "FileSource",
     "Format",
     "OutboxSink",
+    "PartitionedSource",
     "Position",
     "PositionError",
     "Positions",
@@ -244,6 +245,15 @@ class ShardedSource(Protocol):
     @property
     def shard(self) -> Shard | None:
         """Shard of the options: the partitions of others are not read."""
+
+
+@runtime_checkable
+class PartitionedSource(Protocol):
+    """Further state of a finite source: its other partitions do not wait for one that has ended."""
+
+    @property
+    def ended_partitions(self) -> Collection[str]:
+        """Partitions of which nothing more will come."""
 
 
 @runtime_checkable

@@ -11,7 +11,7 @@ events have arrived meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +28,7 @@ from streamcal.run.ports import (
     Checkpoint,
     CutBackSink,
     OutboxSink,
+    PartitionedSource,
     PositionError,
     Positions,
     PushSource,
@@ -299,9 +300,11 @@ class Runner:
                     continue
                 if self._stop():
                     raise StoppedError("stopped before it had read again what came before")
-                waiting = merge.add(source.name, source.poll(MAX_EVENTS, PATIENCE))
-                part = merge.take(self._watermark) if in_parts and waiting >= MAX_EVENTS else None
-                if part is not None:
+                batches = source.poll(MAX_EVENTS, PATIENCE)
+                merge.add(source.name, batches, ended=_ended(source))
+                while in_parts and len(merge) >= MAX_EVENTS:
+                    if (part := merge.take(self._watermark, MAX_EVENTS)) is None:
+                        break
                     yield part
         batch = merge.take(self._watermark)
         reached = moved(self._positions, batch.positions if batch else {})
@@ -414,9 +417,8 @@ class Runner:
             before = held
             for source in list(wanted):
                 batches = source.poll(share, max(left, 0.0) / len(wanted))
-                ended = source.ended
-                held = merge.add(source.name, batches, ended=ended)
-                if ended:
+                held = merge.add(source.name, batches, ended=_ended(source))
+                if source.ended:
                     reading.remove(source)
             if not before and held:
                 deadline = self._clock() + self._linger
@@ -558,6 +560,11 @@ def _unusable(why: object) -> StoreError:
 
 def _names(sources: Sequence[Source]) -> list[str]:
     return [source.name for source in sources]
+
+
+def _ended(source: Source) -> bool | Collection[str]:
+    """Whether a source has ended, or which of its partitions have."""
+    return source.ended or (source.ended_partitions if isinstance(source, PartitionedSource) else False)
 
 
 def _at_end(sources: Sequence[Source], merge: Merge) -> bool:

@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ log = logging.getLogger("streamcal_connectors")
 _LOOK_SECONDS: Final = 1.0  # between two checks for new and for stalled partitions
 _ENDS_SECONDS: Final = 2.0  # time limit of asking, after some silence, whether the cluster is there
 _LAG_SECONDS: Final = 1.0  # time limit of asking the cluster where partitions end
+_AHEAD: Final = 8_192  # records that a partition may be ahead of its part, if its topic has an end
 _FEWEST: Final = 1024  # records of a poll, however little is left
 _START_SECONDS: Final = 10.0  # a broker that has just started may show fewer records than it has for so long
 _SKIP: Final = (
@@ -152,6 +153,7 @@ class KafkaSource:
         self._before = 0.0  # what was left before the last poll
         self._consumer: Consumer | None = None
         self._next: dict[TopicPartition, int] = {}  # the next offset to deliver
+        self._starts: Mapping[TopicPartition, int] = {}  # where they began
         self._last: Mapping[TopicPartition, int] | None = None  # where a finite source ends
         self._limit: Mapping[TopicPartition, int] | None = None
         self._ends: dict[TopicPartition, int] = {}  # the end when the cluster was asked
@@ -219,7 +221,7 @@ class KafkaSource:
             )
         consumer.assign(found)
         self._paused.clear()
-        self._next, self._ends = found, ends
+        self._next, self._ends, self._starts = found, ends, dict(found)
         if not self.endless:
             self._last = dict(ends)
         return self._positions()
@@ -238,9 +240,7 @@ class KafkaSource:
             return
         for position in self._until.values():
             self._check_id(topic_id_of(position))
-        for partition in self._paused:
-            self._consumer.resume(partition)
-        self._paused.clear()
+        self._rest(set())
         for partition, offset in self._next.items():
             self._consumer.seek(partition, offset)  # records fetched beyond a limit come again
 
@@ -265,14 +265,12 @@ class KafkaSource:
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self._look(now)
-        for partition in self._next.keys() - self._paused:
-            if self._reached(partition):
-                consumer.pause(partition)
-                self._paused.add(partition)
+        self._rest({*filter(self._reached, self._next)} | self._far_ahead())
         if not self._next or self.ended:
             return ()
+        most = max_events if self._last is None else min(max_events, _AHEAD)
         try:
-            found = self._cluster.poll(consumer, timeout, lambda: self._share(max_events), self._request_ends)
+            found = self._cluster.poll(consumer, timeout, lambda: self._share(most), self._request_ends)
         except KafkaError as error:  # out of range
             self._cluster.topic_partitions(consumer, self._topic)
             self._check_id(consumer.topic_id(self._topic))
@@ -317,6 +315,12 @@ class KafkaSource:
             return False
         return self._consumer is not None and all(map(self._reached, self._next))
 
+    @property
+    def ended_partitions(self) -> Collection[str]:
+        """Partitions that were read to the end of the topic, or to the limit."""
+        finite = self._last is not None or self._limit is not None
+        return [str(each.partition) for each in self._next if finite and self._reached(each)]
+
     def lag(self) -> Mapping[str, float]:
         """Return how many offsets of each partition were not read yet; see `streamcal.run.ports.Source`.
 
@@ -344,6 +348,27 @@ class KafkaSource:
         if self._consumer is None:
             raise ValueError(f"{self.name} is not open: call seek before poll")
         return self._consumer
+
+    def _rest(self, resting: set[TopicPartition]) -> None:
+        """Let these partitions rest, and no others."""
+        consumer = self._opened()
+        for partition in resting - self._paused:
+            consumer.pause(partition)
+        for partition in self._paused - resting:
+            consumer.resume(partition)
+        self._paused = resting
+
+    def _far_ahead(self) -> set[TopicPartition]:
+        """Return what rests until other partitions come near: a topic with an end is merged by time.
+
+        Clients give whole partitions in turn, all of which would be held until the last one comes.
+        """
+        if self._last is None:
+            return set()
+        sizes = {each: max(self._last[each] - start, 1) for each, start in self._starts.items()}
+        done = {each: (self._next[each] - self._starts[each]) / size for each, size in sizes.items()}
+        least = min((share for each, share in done.items() if not self._reached(each)), default=1.0)
+        return {each for each, size in sizes.items() if (done[each] - least) * size > _AHEAD}
 
     def _offsets(self, positions: Positions) -> dict[TopicPartition, int]:
         return {TopicPartition(self._topic, int(p)): offset_of(each) for p, each in positions.items()}

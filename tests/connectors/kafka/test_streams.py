@@ -15,12 +15,14 @@ from streamcal_connectors.kafka.source import KafkaConnector
 
 from streamcal.run import runner
 from streamcal.run.connectors import Connectors
+from streamcal.run.order import Merge
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import MapRow
 from streamcal.run.runner import Inputs, Runner
 from tests.connectors.kafka.broker import Broker, free_ports
 from tests.connectors.kafka.topics import (
+    BOTH,
     CLIENT,
     Kafka,
     commit,
@@ -240,3 +242,32 @@ def test_what_came_after_a_copy_of_the_store_is_repeated_in_parts(
     assert max(sizes) <= 120
     assert pipeline.join.counts.predictions == 400
     assert kafka.answered(answers) == list(range(400))
+
+
+@BOTH
+@pytest.mark.usefixtures("client")
+def test_a_topic_with_an_end_is_not_held_whole(kafka: Kafka, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client gives partitions one after the other, some have few records, and one has none."""
+    monkeypatch.setattr(runner, "MAX_EVENTS", 200)
+    for limit in ("_AHEAD", "_FEWEST"):
+        monkeypatch.setattr(f"streamcal_connectors.kafka.source.{limit}", 100)
+    events, answers, count = kafka.topic("events", 6), kafka.topic("answers"), 6_000
+    rows = [b'{"id":"%d","score":0.5,"time":%d}' % (i, i) for i in range(count)]
+    for partition in range(4):
+        kafka.put(events, rows[partition::4], partition)
+    kafka.put(events, [b'{"id":"%d","score":0.5,"time":0}' % (count + i) for i in range(50)], 4)
+    held, take = list[int](), Merge.take
+
+    def noted(self: Merge, *arguments: Any) -> Any:
+        held.append(len(self))
+        return take(self, *arguments)
+
+    monkeypatch.setattr(Merge, "take", noted)
+    connectors, pipeline = Connectors(), Pipeline()
+    with ExitStack() as opened:
+        source, sink = connectors.source(kafka.url(events, "?until=end")), connectors.sink(kafka.url(answers))
+        for each in (source, sink):
+            opened.callback(each.close)
+        Runner(pipeline, Inputs([], [source]), Outputs(sink), None, clock=time.monotonic).run()
+    assert kafka.answered(answers) == list(range(count + 50))
+    assert max(held) <= 1_500  # of each of five partitions 200, and a poll

@@ -385,9 +385,9 @@ class Merge:
         """
         self._check_times()
         bound, holder = self._bound()
-        chunks = [chunk.keys for lane in self._lanes.values() for chunk in lane.chunks]
-        if self.whole and sum(map(len, chunks)) > most:
-            end = float(np.partition(np.concatenate(chunks), most)[most])
+        keys = [chunk.keys for lane in self._lanes.values() for chunk in lane.chunks]
+        if self.whole and sum(map(len, keys)) > most:
+            end = float(np.partition(np.concatenate(keys), most)[most])
             bound, holder = (end, len(self._lanes)) if end < bound else (bound, holder)
         pieces: list[_Chunk] = []
         positions: dict[str, dict[str, Position]] = {}

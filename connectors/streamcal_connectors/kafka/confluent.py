@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import confluent_kafka as library
 from confluent_kafka import KafkaError as LibraryError
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException
 from kafka import errors as kafka_errors
 
 from streamcal_connectors.kafka import limits
@@ -54,6 +54,8 @@ _LOCAL: Final = {
     LibraryError._TRANSPORT: "KafkaConnectionError",
     LibraryError._UNKNOWN_TOPIC: "UnknownTopicOrPartitionError",
 }  # kafka-python's names of errors that librdkafka raises itself
+
+Message: Any = library.Message  # it says that parts of a record may be missing
 
 # Errors of a reader while the cluster is away, or the topic, which the silence tells.
 _PASSING: Final = {"KafkaConnectionError", "KafkaTimeoutError", "UnknownTopicOrPartitionError"}
@@ -139,13 +141,13 @@ class ConfluentConsumer(Consumer):
         self._reader: Any = None
         self._next: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
-        self._error: Exception | None = None  # to raise once the records before it were returned
+        self._errors: list[Exception] = []  # the last, to raise once the records before it were returned
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
         """See `Consumer`."""
         if self._reader is None:
             self._reader = _made(library.Consumer, self._options)
-        self._next, self._paused, self._error = dict(offsets), set(), None
+        self._next, self._paused, self._errors = dict(offsets), set(), []
         self._reader.assign([_real(place, offset) for place, offset in offsets.items()])
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -167,9 +169,8 @@ class ConfluentConsumer(Consumer):
 
     def poll(self, timeout: float, count: int) -> dict[TopicPartition, Chunk]:
         """See `Consumer`."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        if self._errors:
+            raise self._errors.pop()
         chunks: dict[TopicPartition, Chunk] = {}
         broken: set[TopicPartition] = set()
         messages = self._consume(timeout, min(max(count, 1), _MOST_AT_ONCE))
@@ -187,7 +188,7 @@ class ConfluentConsumer(Consumer):
             self._next[partition] = max(self._next[partition], chunk.offsets[-1] + 1)
         for partition in broken:  # librdkafka would go on behind what it could not read
             self.seek(partition, self._next[partition])
-        if self._error is not None and not chunks:
+        if self._errors and not chunks:
             return self.poll(0.0, count)  # which raises it
         return chunks
 
@@ -207,7 +208,7 @@ class ConfluentConsumer(Consumer):
                 self._reader.close()
         super().close()
 
-    def _records(self, messages: Sequence[Message], broken: set[TopicPartition]) -> list[Message]:
+    def _records(self, messages: Sequence[Any], broken: set[TopicPartition]) -> list[Any]:
         """Return the messages that are records, up to an error of their partition, and add that as broken."""
         records = []
         for message in messages:
@@ -226,7 +227,7 @@ class ConfluentConsumer(Consumer):
                 broken.add(TopicPartition(*place))
                 # Out of range may be where librdkafka went on behind a batch that it could not read.
                 if not is_out_of_range(met) or message.offset() == self._next[place]:
-                    self._error = met
+                    self._errors = [met]
         return records
 
     def _consume(self, timeout: float, count: int) -> list[Any]:
@@ -236,7 +237,7 @@ class ConfluentConsumer(Consumer):
             try:
                 messages += _call(self._reader.consume, count - 1, 0)
             except KafkaError as error:
-                self._error = error
+                self._errors = [error]
         return messages
 
 

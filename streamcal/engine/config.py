@@ -237,11 +237,11 @@ class RecalibratorOptions(TypedDict, total=False):
 
     bins: Literal["auto", "cube_root"] | int
     mode: Mode
-    window: int | timedelta | str | None
+    window: int | timedelta | None
     prior: PriorKind | float
     sampling_rate: float | None
     delta: float
-    label_delay_limit: timedelta | str | None
+    label_delay_limit: timedelta | None
     keeps_order: bool
 
 

@@ -13,7 +13,7 @@ from pyspark import TaskContext
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 
-from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.events import DOMAINS, Domain
 from streamcal.recalibrator import Recalibrator
 from streamcal.sketch import checks
@@ -71,7 +71,7 @@ def learn(
     pyspark.errors.PythonException
         if a row has no score in [0, 1], no label of 0 or 1, or another domain; the message names the first.
     """
-    chosen = config or RecalibratorConfig(**every_option(options))
+    chosen = config or RecalibratorConfig(**options)
     if chosen.why_ordered is not None:
         raise ValueError(f"rows in no order cannot be learned: {chosen.why_ordered}")
     own: Domain = "target" if chosen.mode == "target" else "source"

@@ -265,7 +265,8 @@ class KafkaSource:
         if now - self._looked > _LOOK_SECONDS:
             self._looked = now
             self._look(now)
-        self._rest({*filter(self._reached, self._next)} | self._far_ahead())
+        reached = {*filter(self._reached, self._next)}
+        self._rest(reached | self._far_ahead(reached))
         if not self._next or self.ended:
             return ()
         most = max_events if self._last is None else min(max_events, _AHEAD)
@@ -358,8 +359,8 @@ class KafkaSource:
             consumer.resume(partition)
         self._paused = resting
 
-    def _far_ahead(self) -> set[TopicPartition]:
-        """Return what rests until other partitions come near: a topic with an end is merged by time.
+    def _far_ahead(self, reached: Collection[TopicPartition]) -> set[TopicPartition]:
+        """Return what rests until others come near that did not reach their end: they are merged by time.
 
         Clients give whole partitions in turn, all of which would be held until the last one comes.
         """
@@ -367,7 +368,7 @@ class KafkaSource:
             return set()
         sizes = {each: max(self._last[each] - start, 1) for each, start in self._starts.items()}
         done = {each: (self._next[each] - self._starts[each]) / size for each, size in sizes.items()}
-        least = min((share for each, share in done.items() if not self._reached(each)), default=1.0)
+        least = min((share for each, share in done.items() if each not in reached), default=1.0)
         return {each for each, size in sizes.items() if (done[each] - least) * size > _AHEAD}
 
     def _offsets(self, positions: Positions) -> dict[TopicPartition, int]:

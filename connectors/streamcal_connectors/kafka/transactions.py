@@ -380,7 +380,8 @@ class Transactions:
             except KafkaError:
                 self._raise_if_pending(group)
                 raise
-        self._pending.pop(group, None)
+        if stable:
+            self._pending.pop(group, None)
         return found
 
     def _raise_if_pending(self, group: str) -> None:

@@ -220,11 +220,7 @@ def test_a_key_belongs_to_the_same_partition_with_every_client(
 # A transaction that the broker neither commits nor aborts
 
 
-@pytest.mark.parametrize(
-    "group",
-    [pytest.param("streamcal.{}", marks=pytest.mark.nightly), "streamcal.{}.job"],
-    ids=["owner", "job"],
-)
+@pytest.mark.parametrize("group", ["streamcal.{}", "streamcal.{}.job"], ids=["owner", "job"])
 def test_a_run_behind_a_lost_transaction_ends_and_says_what_to_do(
     kafka: Kafka, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, client: str, group: str
 ) -> None:

@@ -22,7 +22,6 @@ from multiprocessing import get_context
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from scipy.special import logit
 
 from benchmarks.measuring import resident
 from benchmarks.methods import (
@@ -33,6 +32,7 @@ from benchmarks.methods import (
     Method,
     OnlinePlatt,
     Raw,
+    River,
     SixtyLines,
     Streamcal,
     brier_losses,
@@ -91,23 +91,6 @@ def by_isotonic(scores: Floats, labels: Labels, *, again: bool = True) -> Floats
         asked = today["score"].to_numpy()
         made.append(asked if fitted is None else fitted.predict(asked))
     return np.concatenate(made)
-
-
-class River:
-    """river's logistic regression on the logit of the score."""
-
-    def __init__(self) -> None:
-        from river.linear_model import LogisticRegression
-
-        self._model = LogisticRegression()
-
-    def predict(self, score: float) -> float:
-        """Return the probability of one score."""
-        return float(self._model.predict_proba_one({"logit": float(logit(score))})[True])
-
-    def learn(self, score: float, label: int) -> None:
-        """Learn one score with its label."""
-        self._model.learn_one({"logit": float(logit(score))}, bool(label))
 
 
 def in_blocks(scores: Floats, labels: Labels, make: Callable[[], Method]) -> Floats:

@@ -32,6 +32,7 @@ __all__ = [
     "Method",
     "Protected",
     "Raw",
+    "River",
     "Single",
     "SixtyLines",
     "SlidingIsotonic",
@@ -242,6 +243,23 @@ class OnlinePlatt:
         scale = 1.0 / (1.0 + excess * (u * x + v))
         self._inverse = (p - scale * u * u, q - scale * u * v, r - scale * v * v)
         self.parameters = (slope - 10.0 * scale * u, intercept - 10.0 * scale * v)
+
+
+class River:
+    """river's logistic regression on the logit, which learns label by label."""
+
+    def __init__(self) -> None:
+        from river.linear_model import LogisticRegression
+
+        self._model = LogisticRegression()
+
+    def predict(self, score: float) -> float:
+        """Return the probability of one score."""
+        return float(self._model.predict_proba_one({"logit": logit(score)})[True])
+
+    def learn(self, score: float, label: int) -> None:
+        """Learn one score with its label."""
+        self._model.learn_one({"logit": logit(score)}, bool(label))
 
 
 class Protected:

@@ -31,7 +31,17 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from benchmarks.measuring import options, publish
-from benchmarks.methods import LEAST, Floats, Labels, Protected, brier_losses, log_losses
+from benchmarks.methods import (
+    LEAST,
+    Floats,
+    InTurn,
+    Labels,
+    Protected,
+    Raw,
+    River,
+    brier_losses,
+    log_losses,
+)
 from benchmarks.streams import KINDS, REPORT, load, read_flights
 from streamcal import Recalibrator
 
@@ -128,29 +138,11 @@ class Segmented:
         return probabilities
 
 
-class River:
-    """river's logistic regression on the logit, which learns label by label."""
+class Unnamed:
+    """A method of `benchmarks.methods`, which does not look at the names of segments."""
 
-    def __init__(self) -> None:
-        from river.linear_model import LogisticRegression
-
-        self._model = LogisticRegression()
-
-    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:  # noqa: ARG002
-        """Learn the labels of a day."""
-        for z, y in zip(logits(scores).tolist(), labels.tolist(), strict=True):
-            self._model.learn_one({"logit": z}, bool(y))
-
-    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
-        """Return the probabilities of a day."""
-        return np.array([self._model.predict_proba_one({"logit": z})[True] for z in logits(scores).tolist()])
-
-
-class OwnProtected:
-    """`methods.Protected`, which gives the probabilities of protected-classification 0.1.5; see `checked`."""
-
-    def __init__(self) -> None:
-        self._method = Protected()
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._method = make()
 
     def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:  # noqa: ARG002
         """Learn the labels of a day."""
@@ -159,17 +151,6 @@ class OwnProtected:
     def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
         """Return the probabilities of a day."""
         return self._method.predict(scores)
-
-
-class Raw(OwnProtected):
-    """The scores as they are."""
-
-    def learn(self, scores: Floats, labels: Labels, names: Names, domain: str) -> None:
-        """Learn nothing."""
-
-    def predict(self, scores: Floats, names: Names) -> Floats:  # noqa: ARG002
-        """Return the scores."""
-        return scores
 
 
 class Scored(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -307,10 +288,10 @@ FITS: Final[dict[str, Callable[[], Fit]]] = {
 }
 SLOW: Final = ("netcal: BBQ", "MCGrad")  # seconds a fit on 30,000 labels: they get 5,000 only
 OTHERS: Final[dict[str, Callable[[], Method]]] = {
-    "raw scores": Raw,
+    "raw scores": partial(Unnamed, Raw),
     "streamcal": Streamcal,
-    "river: LogisticRegression": River,
-    "protected-classification": OwnProtected,
+    "river: LogisticRegression": partial(Unnamed, lambda: InTurn(River())),
+    "protected-classification": partial(Unnamed, Protected),  # the same: see `checked`
 }
 PACKAGES: Final = (
     "scikit-learn", "river", "netcal", "mapie", "venn-abers", "protected-classification", "betacal", "mcgrad"

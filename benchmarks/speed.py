@@ -12,7 +12,7 @@ ours. Kafka: a bare kafka-python loop polls, decodes and produces; it keeps no s
 no transactions. Shards: several processes of the command line on 12 partitions, beside one; what a process
 takes to start, and on a short stream, is left out. Both parts need Java 17, as the tests do. HTTP: 32
 connections of wrk beside the server on the same machine, and every event is in the store before its answer;
-it needs wrk (``apt install wrk``).
+it needs wrk (``apt install wrk``). Methods: see `benchmarks.end_to_end`.
 """
 
 from __future__ import annotations

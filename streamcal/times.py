@@ -62,6 +62,7 @@ _LENGTHS: Final = {
     "w": timedelta(weeks=1),
 }
 _ISO_DURATION: Final = TypeAdapter(timedelta)
+_DURATIONS: Final = "'30min', '12h' or '30d'"
 
 RULE: Final = "a time must be seconds since the epoch, a datetime, or an ISO 8601 date and time"
 
@@ -231,7 +232,7 @@ def as_timedelta(value: timedelta | str) -> timedelta:
             return float(found[1]) * _LENGTHS[found[2]]
     with suppress(ValidationError):
         return _ISO_DURATION.validate_python(value)
-    raise ValueError("must be a duration such as '30min', '12h' or '30d'")
+    raise ValueError(f"must be a duration such as {_DURATIONS}")
 
 
 def duration(name: str, value: timedelta | str, *, least: float = 0.0) -> float:
@@ -247,7 +248,7 @@ def duration(name: str, value: timedelta | str, *, least: float = 0.0) -> float:
         if seconds >= least:
             return seconds
     most = f" of at least {show_duration(least)}"
-    raise ValueError(f"{name} must be a duration{most}, such as '30min', '12h' or '2d', got {shown(value)}")
+    raise ValueError(f"{name} must be a duration{most}, such as {_DURATIONS}, got {shown(value)}")
 
 
 def _number(value: object) -> float | None:

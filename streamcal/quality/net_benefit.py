@@ -147,7 +147,7 @@ class _SampledPanes(SampledPanes):
 
 
 class _Cells(NamedTuple):
-    """What labels say of each cell, float64[n] each; of n = 9, or as many for each range of weights."""
+    """Sums over each cell that labels give, float64[n] each; n is 9, or as many for each range of weights."""
 
     number: Floats
     """Number of labels, or of predictions where some are labelled by chance."""

@@ -29,7 +29,7 @@ from streamcal.run.ports import (
     SinkOptions,
     SourceOptions,
 )
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import RejectRow, VersionRow
 
 
 class Log:
@@ -203,7 +203,7 @@ class MemoryStore:
         self._segments: dict[SegmentId, Row] = {}
         self._packs: dict[int, Pack] = {}
         self._checkpoint = Checkpoint(self._engines, segments=self._segments)
-        self._maps: list[MapRow] = []
+        self._versions: list[VersionRow] = []
         self._rejects: list[RejectRow] = []
         self._journal: list[bytes] = []
 
@@ -220,7 +220,7 @@ class MemoryStore:
         sinks = dict(change.sinks)
         self._checkpoint = Checkpoint(self._engines, change.run, positions, sinks, self._segments)
         self._journal = []
-        self._maps += change.maps
+        self._versions += change.versions
         self._rejects += change.rejects
 
     def keep(self, batch: bytes) -> None:
@@ -231,9 +231,9 @@ class MemoryStore:
         """Return the entries since the last commit."""
         return list(self._journal)
 
-    def maps(self) -> Iterable[MapRow]:
+    def versions(self) -> Iterable[VersionRow]:
         """Return every map version that was served."""
-        return list(self._maps)
+        return list(self._versions)
 
     def rejects(self) -> Iterable[RejectRow]:
         """Return every reject."""

@@ -36,7 +36,7 @@ from streamcal.cli.progress import Meter, busy
 from streamcal.cli.report import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
-from streamcal.cli.show import SHOWN_MAPS, served, show_table
+from streamcal.cli.show import SHOWN_VERSIONS, served, show_table
 from streamcal.cli.show import replay as compare
 from streamcal.cli.terminal import (
     Exit,
@@ -110,7 +110,8 @@ def show(
     limit: Annotated[
         int | None,
         typer.Option(
-            min=0, help=f"Only the newest map versions: {SHOWN_MAPS} if not given, all of them with --json."
+            min=0,
+            help=f"Only the newest map versions: {SHOWN_VERSIONS} if not given, all with --json.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
@@ -120,7 +121,7 @@ def show(
     with ExitStack() as stack:
         kept = open_store(Connectors(), store, stack, read_only=True)
         with failing(Exit.UNUSABLE, StoreError, ValueError), busy("reading the store"):
-            found = served(kept, only or (), limit if json or limit is not None else SHOWN_MAPS)
+            found = served(kept, only or (), limit if json or limit is not None else SHOWN_VERSIONS)
     if json:
         sys.stdout.buffer.write(as_json(found))
         sys.stdout.buffer.flush()

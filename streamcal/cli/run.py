@@ -190,7 +190,7 @@ def run(given: _RunOptions) -> None:
             if again := runner.resume():
                 log.info(AGAIN, again)
             if latest is not None and state is not None:
-                latest.take_maps(state.maps())
+                latest.take_versions(state.versions())
             runner.run()
         # While the store is open: it holds the engines that this run did not touch.
         with failing(Exit.UNUSABLE, StoreError, DamagedStateError):

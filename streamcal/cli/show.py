@@ -20,7 +20,7 @@ from streamcal.monitor.status import Status
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Row, SegmentId, Store
-from streamcal.run.rows import MapRow
+from streamcal.run.rows import VersionRow
 from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_pipeline
 from streamcal.segments.stored_rows import with_rows
@@ -28,30 +28,22 @@ from streamcal.sketch.decoding import decoded, encoded
 from streamcal.times import show_time
 from streamcal.values import shown
 
-__all__ = ["SHOWN_MAPS", "Contents", "replay", "served", "show_table"]
+__all__ = ["SHOWN_VERSIONS", "Contents", "replay", "served", "show_table"]
 
-SHOWN_MAPS: Final = 20
+SHOWN_VERSIONS: Final = 20
 """Number of map versions that a table shows by default: the newest."""
 
 _SHOWN_GROUPS: Final = 10
 _SHOWN_KEYS: Final = 3  # that differ
 
 
-class _Map(msgspec.Struct):
-    """Fields of a map that are shown."""
-
-    values: list[float] = []
-    knots: list[float] = []
-    weights: tuple[float, float] | None = None
-
-
-class ServedMap(msgspec.Struct):
+class ServedVersion(msgspec.Struct):
     """A map version: when it was published, and its certificate then."""
 
     version: int
     key: str | None
     time: float | None
-    map: _Map
+    weights: tuple[float, float]
     certificate: dict[str, Any] | None
     mixture: dict[str, Any] | None
 
@@ -61,9 +53,9 @@ class Contents(Status, kw_only=True):
 
     certificates: dict[str, Any]
     """Certificates of the served maps by key, as of now; that of events without a key by the empty text."""
-    older_maps: int
+    older_versions: int
     """Number of map versions of these keys that are left out."""
-    maps: list[ServedMap]
+    versions: list[ServedVersion]
     """The others, in order."""
     positions: dict[str, dict[str, Any]]
 
@@ -96,41 +88,42 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
     status = build_status(pipeline, None, keys=keys)
     chosen = [engine.key for engine in status.engines]
     found = {key or "": pipeline.engines[key].certificate for key in chosen}
-    rows: deque[MapRow] = deque(maxlen=limit)
+    rows: deque[VersionRow] = deque(maxlen=limit)
     versions = 0
-    for row in store.maps():
+    for row in store.versions():
         if row.key in chosen:
             versions += 1
             rows.append(row)
     return Contents(
         **{name: getattr(status, name) for name in Status.__struct_fields__},
         certificates={key: each and each.model_dump(mode="json") for key, each in found.items()},
-        older_maps=versions - len(rows),
-        maps=[decoded(encoded(row, json=True), ServedMap, "a map version", json=True) for row in rows],
+        older_versions=versions - len(rows),
+        versions=[
+            decoded(encoded(row, json=True), ServedVersion, "a map version", json=True) for row in rows
+        ],
         positions=checkpoint.positions,
     )
 
 
 def show_table(found: Contents) -> Group:
-    """Format the result of `served` as tables of 80 columns: the newest maps, groups, the closing table."""
+    """Format the result of `served` as tables of 80 columns: the newest versions, groups, closing table."""
     moved = _table(
         "Map versions, and what was certified of them: risk at most",
-        ("time", "key", "version", "bins", "weights", "of h", "in target"),
+        ("time", "key", "version", "weights", "of h", "in target"),
         left=("time", "key"),
     )
-    for row in found.maps:
+    for row in found.versions:
         certificate = row.certificate or {}
         risks = [certificate.get(name) for name in ("risk", "target_risk")]
         cells = (
             None if row.time is None else show_time(row.time, "%Y-%m-%d %H:%M"),
             row.key,
             row.version,
-            len(row.map.values) or len(row.map.knots) or "identity",
-            ", ".join(f"{weight:.3f}" for weight in row.map.weights or ()),
+            ", ".join(f"{weight:.3f}" for weight in row.weights),
             *("no claim" if risk is not None and risk >= NO_CLAIM else risk for risk in risks),
         )
         moved.add_row(*map(shown_value, cells))
-    older = [Text(f"{found.older_maps:,} older versions: --limit N")] if found.older_maps else []
+    older = [Text(f"{found.older_versions:,} older versions: --limit N")] if found.older_versions else []
     groups = list[Text | Table]()
     if rows := group_rows(found.groups, _SHOWN_GROUPS):
         title = f"Segments, classes and keys, the worst {len(rows)} of {len(found.groups.name):,}"

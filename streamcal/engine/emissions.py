@@ -45,6 +45,8 @@ class MapPublished:
         number of the version.
     served
         function that returns the map.
+    weights
+        weights (w₀, w₁) of its shift correction.
     claim
         `streamcal.certificates.claim.Claim` of the map; None: none is published.
     key
@@ -53,18 +55,20 @@ class MapPublished:
         `streamcal.mixture.mixture.Mixed` in mode ``auto``; None in the other modes.
     """
 
-    __slots__ = ("_mixed", "_served", "claim", "key", "version")
+    __slots__ = ("_mixed", "_served", "claim", "key", "version", "weights")
 
     def __init__(
         self,
         version: int,
         served: Callable[[], RecalibrationMap],
+        weights: tuple[float, float],
         claim: Any = None,
         key: str | None = None,
         mixed: Any = None,
     ) -> None:
         self.version: int = version
         self.key: str | None = key
+        self.weights: tuple[float, float] = weights
         self.claim: Any = claim
         self._served, self._mixed = served, mixed
 

@@ -664,7 +664,14 @@ class EventRules:
 
     def _published(self, claim: Claim | None) -> MapPublished:
         served = self.served
-        return MapPublished(served.version, served.snapshot(), claim, self._key, self._versions.mixed)
+        return MapPublished(
+            served.version,
+            served.snapshot(),
+            served.weights_now(),
+            claim,
+            self._key,
+            self._versions.mixed,
+        )
 
 
 def _formed(base: RecalibrationMap | Mixed, update: dict[str, Any]) -> RecalibrationMap:

@@ -14,7 +14,6 @@ from datetime import timedelta
 from itertools import islice
 from typing import Any, Final, Unpack, overload
 
-import msgspec
 from pydantic import ValidationError
 
 from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
@@ -28,9 +27,10 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
 from streamcal.monitor.status import Status
 from streamcal.run.config import DecisionConfig, RunConfig, SamplingConfig, SegmentsConfig, problems
-from streamcal.run.outputs import NullSink, Outputs
+from streamcal.run.outcome import Outcome
+from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.rows import RejectRow
+from streamcal.run.rows import RejectRow, Version
 from streamcal.run.runner import Inputs, Runner
 from streamcal.times import duration, show_duration
 from streamcal.values import shown
@@ -213,7 +213,7 @@ def _replayed(
     pipeline, names = Pipeline(whole), whole.columns
     for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
         groups.kept = None
-    rejects, maps = map(_Rows, ("rejects", "maps"))
+    rejects, versions = list[RejectRow](), list[Version]()
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
     of_predictions = FrameSource(predictions, "events", names, alone=labels is None)
     deployment = [of_predictions]
@@ -226,20 +226,25 @@ def _replayed(
                 " labels"
             )
     answers = Answered(of_predictions)
-    outputs = Outputs(answers, rejects, maps)
+
+    def note(outcome: Outcome, _: float) -> None:
+        rejects.extend(outcome.rejects)
+        versions.extend(outcome.versions)
+
+    inputs, outputs = Inputs(before, deployment), Outputs(answers)
     try:
-        Runner(pipeline, Inputs(before, deployment), outputs, None, clock=lambda: 0.0).run()
+        Runner(pipeline, inputs, outputs, None, clock=lambda: 0.0, after=note).run()
     except MeaningError as error:
         raise ValueError(error.words(PYTHON)) from None
     status = build_status(pipeline, (*before, *deployment), claims=False, face=PYTHON)
-    _check_outcome(status, rejects.rows, deployment, pipeline.join.config.label_ttl)
+    _check_outcome(status, rejects, deployment, pipeline.join.config.label_ttl)
     found = [*of_rejects(status, PYTHON), *status.remarks]  # in a stream a few rejects are nothing
     if labels is None and calibration is None and "label" not in of_predictions.roles:
         found.append(remark("no_labels", {}, PYTHON))
     if labels is not None and "time" not in of_predictions.roles:
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]
-    return Backtest(pipeline, deployment[-1], status, answers, rejects.rows, maps.rows, remarks)
+    return Backtest(pipeline, deployment[-1], status, answers, rejects, versions, remarks)
 
 
 def _validated(model: Any, given: Any) -> Any:
@@ -282,15 +287,3 @@ def _check_outcome(
         f" Predictions have ids such as {ids[0]}, labels {ids[1]}. Have both the same ids, and does each"
         ' label come after its prediction, within join={"label_ttl": …}?'
     )
-
-
-class _Rows(NullSink):
-    """Keeps the rows of a sink."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.rows: list[Any] = []
-
-    def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Keep rows."""
-        self.rows.extend(rows)

@@ -24,7 +24,7 @@ from streamcal.quality.groups import Groups, ranked
 from streamcal.run.outputs import NullSink
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Position, Positions
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import RejectRow, Version
 from streamcal.times import duration
 from streamcal.values import Floats
 
@@ -84,7 +84,7 @@ class Backtest:
     _answers: Answered
     rejects: Sequence[RejectRow]
     """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
-    _maps: Sequence[MapRow]
+    _versions: Sequence[Version]
     remarks: Sequence[str]
     """Remarks of a careful colleague, each with what to do about it."""
 
@@ -234,12 +234,12 @@ class Backtest:
         """The map versions that were served, in order; of many classes the last map of each key alone."""
         if not self._pipeline.kind.has_maps:
             return [engine.portable_map for engine in self._pipeline.engines.values()]
-        return [RecalibrationMap.model_validate_json(bytes(row.map)) for row in self._maps]
+        return [each.published.map for each in self._versions]
 
     @property
     def certificates(self) -> list[Certificate]:
         """Certificates of the versions that have one, in order."""
-        texts = [bytes(row.certificate) for row in self._maps]
+        texts = [bytes(each.row.certificate) for each in self._versions]
         return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
 
     @overload

@@ -18,7 +18,7 @@ from streamcal.monitor.shown import Shown, make_shown
 from streamcal.monitor.status import Status
 from streamcal.run.pipeline import Outcome, Pipeline
 from streamcal.run.ports import Source
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import RejectRow, VersionRow
 
 __all__ = ["LatestStatus", "Live", "Posted"]
 
@@ -79,9 +79,9 @@ class LatestStatus:
         self.posted = self._post(0, "running")
         """The newest record; any thread may read it, at any time."""
 
-    def take_maps(self, rows: Iterable[MapRow]) -> None:
+    def take_versions(self, rows: Iterable[VersionRow]) -> None:
         """Take note of the map versions in the store, which earlier runs have served."""
-        self._history.take_maps(rows)
+        self._history.take_versions(rows)
 
     def take(self, outcome: Outcome) -> None:
         """Take note of a micro-batch; put up a new record if one is due."""

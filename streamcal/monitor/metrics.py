@@ -83,7 +83,7 @@ class RunMetrics(Collector):
             self._batches.add([seconds])
         self._delays.add(outcome.delays)
         self._alarms += len(outcome.alarms)
-        for row in outcome.maps:
+        for row, *_ in outcome.versions:
             mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
             self._changes += mixing is not None and mixing.reason is not None
             risks = msgspec.json.decode(row.certificate, type=Risks | None)

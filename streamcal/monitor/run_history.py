@@ -17,7 +17,7 @@ from streamcal.engine.engine import Engine
 from streamcal.monitor.status import Priors, RecordedAlarm, Versions
 from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
-from streamcal.run.rows import OF_RUN, AlarmRow, MapRow, RejectRow, alarm_rows
+from streamcal.run.rows import OF_RUN, AlarmRow, RejectRow, VersionRow, alarm_rows
 
 __all__ = ["LATEST_REJECTS", "Risks", "RunHistory", "claimed", "stored_history"]
 
@@ -71,7 +71,7 @@ class RunHistory:
     """History of a run that nothing else keeps: map versions, priors and the latest rejects."""
 
     def __init__(self) -> None:
-        self._maps: dict[str | None, _Thinned[MapRow]] = {}
+        self._versions: dict[str | None, _Thinned[VersionRow]] = {}
         self._priors: dict[str | None, _Thinned[PriorSnapshot]] = {}
         self._alarms: deque[AlarmRow] = deque(maxlen=_MOST_ALARMS)
         self.rejects: deque[RejectRow] = deque(maxlen=LATEST_REJECTS)
@@ -79,27 +79,27 @@ class RunHistory:
 
     def take(self, outcome: Outcome) -> None:
         """Take note of what a micro-batch gave."""
-        self.take_maps(outcome.maps)
-        for row, prior in zip(outcome.maps, outcome.priors, strict=False):  # of a calibration: none
+        self.take_versions(each.row for each in outcome.versions)
+        for (row, *_), prior in zip(outcome.versions, outcome.priors, strict=False):  # of a calibration: none
             self._take_prior(row.key, prior)
         self._alarms.extend(outcome.alarms)
         self.rejects.extend(outcome.rejects[-LATEST_REJECTS:])
 
-    def take_maps(self, rows: Iterable[MapRow]) -> None:
+    def take_versions(self, rows: Iterable[VersionRow]) -> None:
         """Take note of map versions, such as those of a store, in their order."""
         for row in rows:
-            maps = self._maps.get(row.key)
+            maps = self._versions.get(row.key)
             if maps is None:
-                if len(self._maps) > _MOST_KEYS:
+                if len(self._versions) > _MOST_KEYS:
                     continue
-                maps = self._maps[row.key] = _Thinned()
+                maps = self._versions[row.key] = _Thinned()
             if bytes(row.certificate) == b"null" and maps.latest is not None:  # the newest certificate stands
                 row = msgspec.structs.replace(row, certificate=maps.latest.certificate)
             maps.add(row)
 
     def versions(self, key: str | None) -> Versions:
         """Return the map versions of a key so far."""
-        maps = self._maps.get(key)
+        maps = self._versions.get(key)
         return _versions([] if maps is None else maps.values)
 
     def priors(self, key: str | None, now: PriorSnapshot) -> Priors:
@@ -131,12 +131,12 @@ def stored_history(store: Store) -> RunHistory:
     Raises as `streamcal.run.stored.stored_pipeline`.
     """
     history = RunHistory()
-    history.take_maps(store.maps())
+    history.take_versions(store.versions())
     history.rejects.extend(store.rejects())
     return history
 
 
-def _versions(rows: Sequence[MapRow]) -> Versions:
+def _versions(rows: Sequence[VersionRow]) -> Versions:
     found = [
         (
             row.version,

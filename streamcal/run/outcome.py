@@ -15,7 +15,7 @@ from streamcal.join.outcomes import JoinState
 from streamcal.quality.figures import Quality, Raised
 from streamcal.quality.net_benefit import DecisionSums
 from streamcal.run.order import TimesRead
-from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
+from streamcal.run.rows import AlarmRow, Answers, RejectRow, Version
 from streamcal.sampling import Sampler
 from streamcal.sketch.decoding import Count
 
@@ -47,16 +47,16 @@ class PriorSnapshot(NamedTuple):
 
 
 class Outcome(msgspec.Struct):
-    """Rows that a micro-batch gave, for the sinks."""
+    """Rows that a micro-batch gave, for the sinks, and the map versions that began."""
 
     answers: Answers
     rejects: list[RejectRow]
-    maps: list[MapRow]
+    versions: list[Version]
     alarms: list[AlarmRow] = []
     doubtful: bool = False
     """Whether `Pipeline.end` may refuse this batch, if it is the last."""
     priors: list[PriorSnapshot] = []
-    """Priors as each of the maps began."""
+    """Priors as each of the versions began."""
     delays: Sequence[float] = ()
     """Seconds of event time from a prediction to its label, of the joined labels of which it is known."""
 

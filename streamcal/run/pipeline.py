@@ -57,7 +57,7 @@ class Pipeline(RunState):
     observer
         called with every joined label, once it is learned: events are then taken one by one.
     publishes_maps
-        whether anyone reads `Outcome.maps`. If not, versions get neither a row nor a certificate, which
+        whether anyone reads `Outcome.versions`. If not, versions get neither a row nor a certificate, which
         takes longer than all else of a version; their maps are the same. What their certificates
         would have refuted is told by `close`.
     keeps_answers

@@ -45,7 +45,7 @@ from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.join.packs import Pack, PackChanges
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import RejectRow, VersionRow
 from streamcal.segments.stored_rows import Row, SegmentId
 
 __all__ = [
@@ -403,7 +403,7 @@ class Change(msgspec.Struct):
     run: bytes
     positions: dict[str, dict[str, Position]]
     sinks: dict[str, Position]
-    maps: Sequence[MapRow]
+    versions: Sequence[VersionRow]
     """Map versions served since the last commit."""
     rejects: Sequence[RejectRow]
     segments: Mapping[SegmentId, Row] = {}
@@ -460,7 +460,7 @@ class Store(Protocol):
             if it cannot be read, or is damaged.
         """
 
-    def maps(self) -> Iterable[MapRow]:
+    def versions(self) -> Iterable[VersionRow]:
         """Return every map version that was served, in order."""
 
     def rejects(self) -> Iterable[RejectRow]:

@@ -36,12 +36,14 @@ __all__ = [
     "MapRow",
     "Recalibrated",
     "RejectRow",
+    "Version",
+    "VersionRow",
     "alarm_rows",
     "answer_columns",
     "forecast_alarm_row",
     "lost_alarm_row",
-    "map_row",
     "reject_row",
+    "version_of",
 ]
 
 
@@ -244,22 +246,49 @@ class RejectRow(msgspec.Struct, frozen=True):
     """The rejected text; of a longer one the first 4096 bytes."""
 
 
-class MapRow(msgspec.Struct, frozen=True):
-    """A map version that the run serves from now on."""
+class VersionRow(msgspec.Struct, frozen=True):
+    """A map version that a run served, without the map."""
 
     version: int
     key: str | None
     """The key of the events that it is for; None: events without a key."""
     time: float | None
     """Event time of its publication, seconds since the epoch; None before the first event with a time."""
-    map: msgspec.Raw
-    """JSON of a `streamcal.RecalibrationMap`."""
+    weights: tuple[float, float]
+    """Weights (w₀, w₁) of its shift correction."""
     certificate: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.Certificate`; ``null`` if nothing is certified, or none was worked out."""
     mixture: msgspec.Raw = msgspec.Raw(b"null")
     """JSON of a `streamcal.engine.emissions.Mixing`; ``null`` if the map is not a mixture."""
+
+
+class MapRow(msgspec.Struct, frozen=True):
+    """A map version that the run serves from now on; fields as in `VersionRow`."""
+
+    version: int
+    key: str | None
+    time: float | None
+    map: msgspec.Raw
+    """JSON of a `streamcal.RecalibrationMap`."""
+    certificate: msgspec.Raw = msgspec.Raw(b"null")
+    mixture: msgspec.Raw = msgspec.Raw(b"null")
     segments: tuple[str, ...] = ()
     """Fields of `SegmentsConfig.fields`: if there are any, the run serves more than this map."""
+
+
+class Version(NamedTuple):
+    """A map version that began in a micro-batch; its map is formed when it is first read."""
+
+    row: VersionRow
+    published: MapPublished
+    segments: tuple[str, ...]
+
+    def with_map(self) -> MapRow:
+        """Return its row with the map."""
+        row, text = self.row, self.published.map.model_dump_json().encode()
+        return MapRow(
+            row.version, row.key, row.time, msgspec.Raw(text), row.certificate, row.mixture, self.segments
+        )
 
 
 class AlarmRow(msgspec.Struct):
@@ -301,18 +330,18 @@ def reject_row(origin: Origin | None, why: Refusal) -> RejectRow:
     return RejectRow(origin.source, origin.line, why.code, why.reason, raw)
 
 
-def map_row(emission: MapPublished, time: float | None, segments: tuple[str, ...]) -> MapRow:
-    """Return the row of a version that was published at an event time, by a run with these segments."""
-    certificate = emission.certificate
-    return MapRow(
-        emission.map.version,
+def version_of(emission: MapPublished, time: float | None, segments: tuple[str, ...]) -> Version:
+    """Return the version that was published at an event time, by a run with these segments."""
+    certificate, emission.claim = emission.certificate, None  # a claim holds counts of scores
+    row = VersionRow(
+        emission.version,
         emission.key,
         time,
-        msgspec.Raw(emission.map.model_dump_json().encode()),
+        emission.weights,
         msgspec.Raw(b"null" if certificate is None else certificate.model_dump_json().encode()),
         msgspec.Raw(msgspec.json.encode(emission.mixture)),
-        segments,
     )
+    return Version(row, emission, segments)
 
 
 def alarm_rows(

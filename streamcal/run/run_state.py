@@ -28,7 +28,7 @@ from streamcal.run.config import RunConfig
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
-from streamcal.run.rows import alarm_rows, forecast_alarm_row, map_row
+from streamcal.run.rows import alarm_rows, forecast_alarm_row, version_of
 from streamcal.segments.corrections_c import names_of
 from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch.decoding import restoring
@@ -256,4 +256,4 @@ class RunState:
                 alarms = len(engine.alarms)
                 engine.publish(emission.claim)
                 outcome.alarms += alarm_rows(key, engine.alarms, clock, alarms)
-            outcome.maps.append(map_row(emission, clock, self.options.fields))
+            outcome.versions.append(version_of(emission, clock, self.options.fields))

@@ -39,7 +39,7 @@ from streamcal.run.ports import (
     Store,
     TransactionalSink,
 )
-from streamcal.run.rows import Answers, MapRow, RejectRow
+from streamcal.run.rows import Answers, RejectRow, VersionRow
 from streamcal.run.stored import StoredRun, stored_run
 from streamcal.sketch.decoding import encoded
 
@@ -118,7 +118,7 @@ class Runner:
         self._linger = linger
         follow = not _whole(inputs.deployment)  # which orders events otherwise
         self._journal = Journal(store, pipeline.batch_options | {"run": {"follow": follow}}, clock)
-        self._maps: list[MapRow] = []  # of the micro-batches that are not committed yet
+        self._versions: list[VersionRow] = []  # of the micro-batches that are not committed yet
         self._rejects: list[RejectRow] = []
         self._ends_uncommitted = False
         self._positions: AllPositions = {}
@@ -238,7 +238,7 @@ class Runner:
                     (again,) = self._read_again(sources, batch.positions, batch.events)
                     outcome = _processed(process, again)
                     self._move(again)
-                    self._maps += outcome.maps
+                    self._versions += [each.row for each in outcome.versions]
                     self._add_rejects(outcome)
             self._watermark = batch.watermark
         self._repeating = False
@@ -323,7 +323,7 @@ class Runner:
     def _publish(self) -> None:
         """Publish the maps of a calibration."""
         outcome = self._pipeline.calibrated()
-        if outcome.maps:
+        if outcome.versions:
             self._calibrations += 1
             self._commit(outcome, None)
             self._after(outcome, 0.0)
@@ -430,10 +430,11 @@ class Runner:
             deployment = self._inputs.deployment
             if any(name in self._opened for name in _names(deployment)) and not _whole(deployment):
                 self._watermark = watermark(deployment, self._times, self._pipeline.join.time)
+        maps = [each.with_map() for each in outcome.versions] if self._outputs.maps else []
         rows = (
             (self._outputs.answers, outcome.answers),
             (self._outputs.rejects, outcome.rejects),
-            (self._outputs.maps, outcome.maps),
+            (self._outputs.maps, maps),
             (self._outputs.alarms, outcome.alarms),
         )
         for sink, written in rows:
@@ -444,7 +445,7 @@ class Runner:
             if sink not in self._suppressed:
                 with writing(sink):
                     self._lengths[sink.name] = sink.commit(self._marked(self._positions))
-        self._maps += outcome.maps
+        self._versions += [each.row for each in outcome.versions]
         self._add_rejects(outcome)
         self._suppressed = []
         self._ends_uncommitted = batch is not None and self._keep(batch)
@@ -496,8 +497,8 @@ class Runner:
 
     def _record(self) -> None:
         """Commit to the store, if there is one, all that was processed since the last commit."""
-        maps, rejects = self._maps, self._rejects
-        self._maps, self._rejects, self._ends_uncommitted = [], [], False
+        versions, rejects = self._versions, self._rejects
+        self._versions, self._rejects, self._ends_uncommitted = [], [], False
         if self._store is None:
             return
         began = self._clock()
@@ -518,7 +519,7 @@ class Runner:
                 ),
                 positions=self._positions,
                 sinks=self._lengths,
-                maps=maps,
+                versions=versions,
                 rejects=rejects,
                 segments=self._pipeline.changed_segments(),
                 packs=self._pipeline.join.changes(),

@@ -137,7 +137,7 @@ class Server:
             _warm_up(self._options.recalibrator)
             if again := self._runner.resume():
                 log.info(AGAIN, again)
-            self._latest.take_maps(self._store.maps())
+            self._latest.take_versions(self._store.versions())
             self._health.take()
             self._runner.run()
         except BaseException as error:

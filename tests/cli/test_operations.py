@@ -162,8 +162,10 @@ def test_show_and_replay(tmp_path: Path) -> None:
     assert "map version" in done.stdout
     shown = json.loads(streamcal("show", tmp_path / "s.db", "--json").stdout)
     assert shown["engines"][0]["target_labels"] == 400
-    assert [row["version"] for row in shown["maps"]] == sorted({row["version"] for row in shown["maps"]})
-    assert shown["maps"][-1]["version"] == shown["engines"][0]["version"]
+    assert [row["version"] for row in shown["versions"]] == sorted(
+        {row["version"] for row in shown["versions"]}
+    )
+    assert shown["versions"][-1]["version"] == shown["engines"][0]["version"]
     assert shown["join"]["joined"] == 400
     done = streamcal("replay", "--store", tmp_path / "s.db", *inputs, status=0)
     assert "byte-equal" in done.stdout

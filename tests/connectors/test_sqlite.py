@@ -25,7 +25,7 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Change, Checkpoint
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import RejectRow, VersionRow
 from streamcal.run.runner import Inputs, Runner
 from tests.command_line import STREAMCAL, streamcal, synthetic
 from tests.join.recorder import stored_entries
@@ -60,14 +60,16 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     assert loaded(store) == Checkpoint({}, b"", {}, {})
     reject = RejectRow("f", 3, "malformed", "no", "raw")
     positions = {"a": {"": {"offset": 3}, "1": 7}}
-    row = MapRow(2, "k", 1.5, b'{"v":1}', b'{"c":2}')
+    row = VersionRow(2, "k", 1.5, (0.5, 2.0), b'{"c":2}')
     store.commit(Change({None: b"e", "": b"f", "k": b"g"}, b"{}", positions, {"o": 5}, [row], [reject]))
     job = store.job
     store.close()
     store.close()
     again = opened(tmp_path / "s.db")
     assert loaded(again) == Checkpoint({None: b"e", "": b"f", "k": b"g"}, b"{}", positions, {"o": 5})
-    assert [(each.version, bytes(each.map)) for each in again.maps()] == [(2, b'{"v":1}')]
+    assert [(each.weights, bytes(each.certificate)) for each in again.versions()] == [
+        ((0.5, 2.0), b'{"c":2}')
+    ]
     assert again.job == job
     again.close()
     with sqlite3.connect(tmp_path / "s.db") as db:
@@ -200,7 +202,7 @@ def everything(path: Path) -> dict[str, object]:
         return {
             "job": store.job,
             "load": (dict(found.engines), found.run, found.positions, found.sinks),
-            "maps": [msgspec.structs.astuple(row) for row in store.maps()],
+            "versions": [msgspec.structs.astuple(row) for row in store.versions()],
             "rejects": list(store.rejects()),
             "entries": stored_entries(found),
         }
@@ -243,7 +245,7 @@ DAMAGE = [
     ("marks", f"UPDATE marks SET present = x'00' {LAST}"),
     ("marks", f"DELETE FROM marks {LAST}"),
     ("rejects", "DELETE FROM rejects WHERE seq = 7"),
-    ("no such table", "DROP TABLE maps"),
+    ("no such table", "DROP TABLE versions"),
 ]
 
 
@@ -266,13 +268,13 @@ def test_other_options_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_map_versions_are_thinned_alike_however_they_are_committed(tmp_path: Path) -> None:
-    rows = [MapRow(n, None, float(n), b"{}", b"null") for n in range(1, 2601)]
+    rows = [VersionRow(n, None, float(n), (1.0, 1.0)) for n in range(1, 2601)]
     kept = []
     for size in (7, 70, 2600):
         with closing(opened(tmp_path / f"{size}.db")) as store:
             for start in range(0, 2600, size):
                 store.commit(Change({}, b"{}", {}, {}, rows[start : start + size], []))
-            kept.append([row.version for row in store.maps()])
+            kept.append([row.version for row in store.versions()])
     assert kept[0] == kept[1] == kept[2]
     assert 750 <= len(kept[0]) <= 1000
     assert kept[0][0] == 1

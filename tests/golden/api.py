@@ -13,7 +13,7 @@ import typer
 from streamcal.cli.app import app
 from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
-from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow
+from streamcal.run.rows import AlarmRow, MapRow, Recalibrated, RejectRow, VersionRow
 from streamcal.serve.openapi import document
 
 MODULES: Final = (
@@ -71,7 +71,7 @@ def _options() -> Iterator[str]:
 
 
 def _rows() -> Iterator[str]:
-    for row in (AlarmRow, ClassRow, MapRow, Recalibrated, RejectRow):
+    for row in (AlarmRow, ClassRow, MapRow, Recalibrated, RejectRow, VersionRow):
         for field in msgspec.structs.fields(row):
             yield f"{row.__name__} has {field.encode_name}"
 

@@ -57,7 +57,7 @@ def columns(store: Path) -> dict[str, set[str]]:
     with closing(sqlite3.connect(store)) as db:
         return {
             name: {row[1] for row in db.execute(f"PRAGMA table_info({name})")}
-            for name in ("entries", "engines", "maps", "rejects", "meta")
+            for name in ("entries", "engines", "versions", "rejects", "meta")
         }
 
 

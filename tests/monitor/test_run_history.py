@@ -84,11 +84,11 @@ def test_it_is_bounded_however_many_versions_and_rejects(run: tuple[Pipeline, Ru
     course = RunHistory()
     first = Pipeline()
     outcome = processed(first, labelled(64))
-    row, prior = outcome.maps[-1], outcome.priors[-1]
+    row, prior = outcome.versions[-1], outcome.priors[-1]
     for number in range(3_000):
-        maps = [msgspec.structs.replace(row, version=number)]
+        versions = [row._replace(row=msgspec.structs.replace(row.row, version=number))]
         rejects = [RejectRow("file", number, "too_long", f"too bad: {number}", "Jane Doe, 12 High Street")]
-        course.take(Outcome([], rejects, maps, priors=[prior._replace(labels=number)]))
+        course.take(Outcome([], rejects, versions, priors=[prior._replace(labels=number)]))
     status = build_status(pipeline, history=course)
     versions = status.views[0].versions.version
     assert versions[0] == 0

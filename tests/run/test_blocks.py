@@ -66,7 +66,8 @@ def run(
         outcome = pipeline.process(batch)
         rows = RowEncoder("").encode(outcome.answers)
         assert rows == msgspec.json.Encoder().encode_lines(list(outcome.answers))
-        told = outcome.maps, outcome.alarms, outcome.doubtful, outcome.delays
+        versions = [each.with_map() for each in outcome.versions]
+        told = versions, outcome.alarms, outcome.doubtful, outcome.delays
         outcomes.append((rows, outcome.rejects, *told))
         assert pipeline.processed == end
     engines = {key: engine.to_bytes() for key, engine in pipeline.engines.items()}
@@ -291,7 +292,7 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
     store.close()
     rows: list[object] = [(folder / f"{kind}.jsonl").read_bytes() for kind in KINDS]
     with sqlite3.connect(folder / "run.db") as db:
-        tables = ("packs", "marks", "engines", "maps", "rejects")
+        tables = ("packs", "marks", "engines", "versions", "rejects")
         rows += [db.execute(f"SELECT * FROM {table}").fetchall() for table in tables]
     db.close()
     return rows

@@ -52,7 +52,7 @@ def _empty() -> None:
 
 def outcome(store: MemoryStore) -> tuple[Any, ...]:
     kept = msgspec.json.decode(store.load().run)
-    return rows("answers"), rows("rejects"), rows("maps"), kept, [row.version for row in store.maps()]
+    return rows("answers"), rows("rejects"), rows("maps"), kept, [row.version for row in store.versions()]
 
 
 def whole(*calibration: str) -> tuple[Any, ...]:

@@ -67,7 +67,7 @@ def crash(
     with sqlite3.connect(stored) as db:
         state = {
             "engines": db.execute("SELECT number, key, state FROM engines ORDER BY key").fetchall(),
-            "maps": db.execute("SELECT * FROM maps ORDER BY seq").fetchall(),
+            "versions": db.execute("SELECT * FROM versions ORDER BY seq").fetchall(),
             "rejects": db.execute("SELECT * FROM rejects ORDER BY seq").fetchall(),
         }
     db.close()

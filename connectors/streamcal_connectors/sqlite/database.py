@@ -27,7 +27,7 @@ __all__ = [
     "with_sum",
 ]
 
-SCHEMA_VERSION: Final = 6
+SCHEMA_VERSION: Final = 7
 """Value of ``PRAGMA user_version``. A store of another version is refused."""
 
 APPLICATION: Final = 0x5343414C
@@ -39,8 +39,8 @@ _SCHEMA: Final = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE engines (
     number INTEGER PRIMARY KEY, key TEXT UNIQUE NOT NULL, state BLOB NOT NULL, crc INTEGER NOT NULL);
-CREATE TABLE maps (
-    seq INTEGER PRIMARY KEY, version NOT NULL, key TEXT, time, map TEXT NOT NULL, certificate TEXT,
+CREATE TABLE versions (
+    seq INTEGER PRIMARY KEY, version NOT NULL, key TEXT, time, weights TEXT NOT NULL, certificate TEXT,
     mixture TEXT, crc INTEGER NOT NULL);
 CREATE TABLE rejects (
     seq INTEGER PRIMARY KEY, source TEXT NOT NULL, line NOT NULL, code TEXT NOT NULL, reason TEXT NOT NULL,

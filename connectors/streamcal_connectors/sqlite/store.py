@@ -22,7 +22,7 @@ from streamcal.errors import StoreError
 from streamcal.events.codes import Code
 from streamcal.join.packs import Kind, Pack
 from streamcal.run.ports import KEPT_REJECTS, Change, Checkpoint, Position, Role, SegmentId
-from streamcal.run.rows import MapRow, RejectRow
+from streamcal.run.rows import RejectRow, VersionRow
 from streamcal_connectors.paths import identities_of, path_of
 from streamcal_connectors.sqlite.access import StoreLock, reading_mode
 from streamcal_connectors.sqlite.by_name import ByName
@@ -30,7 +30,7 @@ from streamcal_connectors.sqlite.database import APPLICATION, SCHEMA_VERSION, Da
 
 __all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
 
-KEPT_MAPS: Final = 1000
+KEPT_VERSIONS: Final = 1000
 """Number of map versions that the store keeps; beyond it, every second one of the older half is deleted."""
 
 _VERSION: Final = version("streamcal-engine")
@@ -38,7 +38,7 @@ _CHECKED_BYTES: Final = 64 << 20  # in larger files, damage is noticed when a pa
 _META: Final = {"counts", "job", "positions", "run", "sinks"}
 _Rows = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 _PackValues = tuple[_Rows, Kind, float | None, bytes, int]
-_MapValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
+_VersionValues = tuple[int, int, str | None, float | None, str, str | None, str | None, int]
 _RejectValues = tuple[int, str, int, Code, str, str, int]
 
 
@@ -114,7 +114,7 @@ class SqliteStore:
             counts["marks"] += self._replace("marks", [*removed, *marks], marked)
             counts["engines"] += self._engines.write(change.engines)
             counts["segments"] += self._segments.write(change.segments)
-            counts["maps"] = self._append_maps(counts["maps"], change.maps)
+            counts["versions"] = self._append_versions(counts["versions"], change.versions)
             rejects = [msgspec.structs.astuple(row) for row in change.rejects[-KEPT_REJECTS:]]
             last = self._append("rejects", rejects)
             db.execute("DELETE FROM rejects WHERE seq <= ?", (last - KEPT_REJECTS,))
@@ -142,13 +142,13 @@ class SqliteStore:
             rows = self._db.execute("SELECT * FROM journal ORDER BY seq")
             return [batch for _, batch, _ in self._db.checked("journal", rows)]
 
-    def maps(self) -> Iterator[MapRow]:
+    def versions(self) -> Iterator[VersionRow]:
         """Return the map versions that were served, in order; older ones are thinned out."""
-        for _, number, key, time, *texts, _ in self._all("maps", _MapValues):
+        for _, number, key, time, weights, *texts, _ in self._all("versions", _VersionValues):
             with self._db.errors("read"):
-                map_, certificate, mixture = map(_raw, texts)
-                made = MapRow(number, key, time, map_, certificate, mixture)
-            yield made
+                known = msgspec.json.decode(weights, type=tuple[float, float])
+                row = VersionRow(number, key, time, known, *map(_raw, texts))
+            yield row
 
     def rejects(self) -> Iterator[RejectRow]:
         """Return the latest rejects, in order."""
@@ -214,7 +214,7 @@ class SqliteStore:
             self._db.executemany(f"INSERT INTO {table} VALUES ({marks})", map(with_sum, rows))  # noqa: S608
         return len(rows) - found
 
-    def _append_maps(self, rows: int, maps: Sequence[MapRow]) -> int:
+    def _append_versions(self, rows: int, versions: Sequence[VersionRow]) -> int:
         """Add map versions; whenever there are too many, delete every second one of the older half.
 
         The result does not depend on how the versions are divided into commits.
@@ -223,14 +223,16 @@ class SqliteStore:
         -------
         The number of rows now.
         """
-        while maps:
-            free = max(1, KEPT_MAPS + 1 - rows)
-            self._append("maps", [_map_values(row) for row in maps[:free]])
-            rows += len(maps[:free])
-            maps = maps[free:]
-            if rows > KEPT_MAPS:
-                older = self._db.execute("SELECT seq FROM maps ORDER BY seq LIMIT ?", (KEPT_MAPS // 2,))
-                rows += self._replace("maps", [seq for (seq,) in older.fetchall()[1::2]], [])
+        while versions:
+            free = max(1, KEPT_VERSIONS + 1 - rows)
+            self._append("versions", [_version_values(row) for row in versions[:free]])
+            rows += len(versions[:free])
+            versions = versions[free:]
+            if rows > KEPT_VERSIONS:
+                older = self._db.execute(
+                    "SELECT seq FROM versions ORDER BY seq LIMIT ?", (KEPT_VERSIONS // 2,)
+                )
+                rows += self._replace("versions", [seq for (seq,) in older.fetchall()[1::2]], [])
         return rows
 
     def _append(self, table: str, rows: Sequence[tuple[Any, ...]]) -> int:
@@ -250,9 +252,10 @@ class SqliteStore:
             raise self._db.damaged(f"table {table} has {rows} rows of {self._counts[table]}")
 
 
-def _map_values(row: MapRow) -> tuple[Any, ...]:
+def _version_values(row: VersionRow) -> tuple[Any, ...]:
     """Return a map version as the columns of its table."""
-    return row.version, row.key, row.time, _text(row.map), _text(row.certificate), _text(row.mixture)
+    weights = msgspec.json.encode(row.weights).decode()
+    return row.version, row.key, row.time, weights, _text(row.certificate), _text(row.mixture)
 
 
 def _raw(text: str | None) -> msgspec.Raw:

@@ -186,7 +186,7 @@ class ServedMap:
         self.version = version
         self.forget_weights()
         if isinstance(base, Mixed):
-            self._mixed, self._mixture = base, base.steps
+            self._mixed, self._mixture = base, base.steps()
         elif base is not None:
             self._use(base, base.function)
 

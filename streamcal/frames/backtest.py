@@ -25,6 +25,7 @@ from streamcal.frames.sources import Frame, FrameSource, apart
 from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
+from streamcal.monitor.run_history import Thinned
 from streamcal.monitor.status import Status
 from streamcal.run.config import DecisionConfig, RunConfig, SamplingConfig, SegmentsConfig, problems
 from streamcal.run.outcome import Outcome
@@ -38,6 +39,7 @@ from streamcal.values import shown
 __all__ = ["backtest"]
 
 _SHOWN: Final = 3  # ids
+_MOST_MAPS: Final = 1000
 
 _Names = Columns | Mapping[str, Any] | None
 _Join = JoinConfig | Mapping[str, Any] | None
@@ -213,7 +215,7 @@ def _replayed(
     pipeline, names = Pipeline(whole), whole.columns
     for groups in (pipeline.quality.groups, *pipeline.quality.segments.values()):
         groups.kept = None
-    rejects, versions = list[RejectRow](), list[Version]()
+    rejects, versions, certificates = list[RejectRow](), Thinned[Version](_MOST_MAPS), list[bytes]()
     before = [] if calibration is None else [FrameSource(calibration, "calibration", names)]
     of_predictions = FrameSource(predictions, "events", names, alone=labels is None)
     deployment = [of_predictions]
@@ -229,7 +231,10 @@ def _replayed(
 
     def note(outcome: Outcome, _: float) -> None:
         rejects.extend(outcome.rejects)
-        versions.extend(outcome.versions)
+        for version in outcome.versions:
+            versions.add(version)
+            text = bytes(version.row.certificate)
+            certificates.extend([text] * (text != b"null"))
 
     inputs, outputs = Inputs(before, deployment), Outputs(answers)
     try:
@@ -244,7 +249,7 @@ def _replayed(
     if labels is not None and "time" not in of_predictions.roles:
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]
-    return Backtest(pipeline, deployment[-1], status, answers, rejects, versions, remarks)
+    return Backtest(pipeline, deployment[-1], status, answers, rejects, versions, certificates, remarks)
 
 
 def _validated(model: Any, given: Any) -> Any:

@@ -16,6 +16,7 @@ from streamcal.certificates.record import Certificate
 from streamcal.frames.sources import Frame, FrameSource, narwhals_module
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.rows import rating_rows, run_summary
+from streamcal.monitor.run_history import Thinned
 from streamcal.monitor.status import Status
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.diagram import Scale, draw, draw_panels
@@ -84,7 +85,8 @@ class Backtest:
     _answers: Answered
     rejects: Sequence[RejectRow]
     """Rejected rows, and why; a ``line`` is the number of the row, from 1."""
-    _versions: Sequence[Version]
+    _versions: Thinned[Version]
+    _certificates: Sequence[bytes]
     remarks: Sequence[str]
     """Remarks of a careful colleague, each with what to do about it."""
 
@@ -231,16 +233,19 @@ class Backtest:
 
     @property
     def maps(self) -> list[RecalibrationMap | MulticlassMap]:
-        """The map versions that were served, in order; of many classes the last map of each key alone."""
-        if not self._pipeline.kind.has_maps:
-            return [engine.portable_map for engine in self._pipeline.engines.values()]
-        return [each.published.map for each in self._versions]
+        """The map versions that were served, in order: at most 1,000, ever fewer of the older ones.
+
+        Of many classes, or many keys, the last map of each key alone.
+        """
+        engines = self._pipeline.engines
+        if not self._pipeline.kind.has_maps or len(engines) > 1:
+            return [engine.portable_map for engine in engines.values()]
+        return [version.published.map for version in self._versions.values]
 
     @property
     def certificates(self) -> list[Certificate]:
         """Certificates of the versions that have one, in order."""
-        texts = [bytes(each.row.certificate) for each in self._versions]
-        return [Certificate.model_validate_json(text) for text in texts if text != b"null"]
+        return [*map(Certificate.model_validate_json, self._certificates)]
 
     @overload
     def plot(self, ax: None = None, *, scale: Scale | None = None) -> Figure: ...

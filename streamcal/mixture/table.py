@@ -82,7 +82,7 @@ class Mixing(msgspec.Struct, frozen=True):
 
 
 class Mixed:
-    """A new map, and its weights; both are computed when they are first asked for.
+    """A new map, and its weights; both are computed when they are asked for.
 
     Parameters
     ----------
@@ -112,16 +112,15 @@ class Mixed:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @cached_property
+    @property
     def map(self) -> RecalibrationMap:
         """Map to serve from now on: a step map of version 0, without shift correction."""
         # All that the constructor checks holds already.
-        edges, values = (0.0, *self._cells[0].tolist(), 1.0), tuple(self.steps.values().tolist())
+        edges, values = (0.0, *self._cells[0].tolist(), 1.0), tuple(self.steps().values().tolist())
         return RecalibrationMap.model_construct(version=0, edges=edges, values=values, weights=(1.0, 1.0))
 
-    @cached_property
     def steps(self) -> MixedSteps:
-        """Same map, only to be evaluated at single scores."""
+        """Return the same map, only to be evaluated at single scores."""
         return MixedSteps(self._cells, self._snapshot)
 
     @cached_property

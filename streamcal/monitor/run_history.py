@@ -19,7 +19,7 @@ from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
 from streamcal.run.rows import OF_RUN, AlarmRow, RejectRow, VersionRow, alarm_rows
 
-__all__ = ["LATEST_REJECTS", "Risks", "RunHistory", "claimed", "stored_history"]
+__all__ = ["LATEST_REJECTS", "Risks", "RunHistory", "Thinned", "claimed", "stored_history"]
 
 LATEST_REJECTS: Final = 20
 """Number of the latest rejects that are shown one by one."""
@@ -31,18 +31,18 @@ _MOST_KEYS: Final = 128  # whose history is kept: far more than are shown
 T = TypeVar("T")
 
 
-class _Thinned(Generic[T]):
-    """Values in their order: all at first, then ever fewer of those behind, and always the latest."""
+class Thinned(Generic[T]):
+    """Values in their order: up to a limit all, then ever fewer of those behind, and always the latest."""
 
-    def __init__(self) -> None:
-        self._kept: list[T] = []
+    def __init__(self, limit: int = _MOST_POINTS) -> None:
+        self._limit, self._kept = limit, list[T]()
         self._step, self._count = 1, 0
         self.latest: T | None = None
 
     def add(self, value: T) -> None:
         """Add one."""
         if self._count % self._step == 0:
-            if len(self._kept) == _MOST_POINTS:
+            if len(self._kept) == self._limit:
                 self._kept = self._kept[::2]
                 self._step *= 2
             if self._count % self._step == 0:
@@ -71,8 +71,8 @@ class RunHistory:
     """History of a run that nothing else keeps: map versions, priors and the latest rejects."""
 
     def __init__(self) -> None:
-        self._versions: dict[str | None, _Thinned[VersionRow]] = {}
-        self._priors: dict[str | None, _Thinned[PriorSnapshot]] = {}
+        self._versions: dict[str | None, Thinned[VersionRow]] = {}
+        self._priors: dict[str | None, Thinned[PriorSnapshot]] = {}
         self._alarms: deque[AlarmRow] = deque(maxlen=_MOST_ALARMS)
         self.rejects: deque[RejectRow] = deque(maxlen=LATEST_REJECTS)
         """The latest, with the raw text: newest last."""
@@ -92,7 +92,7 @@ class RunHistory:
             if maps is None:
                 if len(self._versions) > _MOST_KEYS:
                     continue
-                maps = self._versions[row.key] = _Thinned()
+                maps = self._versions[row.key] = Thinned()
             if bytes(row.certificate) == b"null" and maps.latest is not None:  # the newest certificate stands
                 row = msgspec.structs.replace(row, certificate=maps.latest.certificate)
             maps.add(row)
@@ -104,7 +104,7 @@ class RunHistory:
 
     def priors(self, key: str | None, now: PriorSnapshot) -> Priors:
         """Return the running priors of a key up to now, and take note of the latest."""
-        self._priors.setdefault(key, _Thinned())  # a shown key always keeps its history
+        self._priors.setdefault(key, Thinned())  # a shown key always keeps its history
         self._take_prior(key, now)
         columns: list[list[Any]] = [list(column) for column in zip(*self._priors[key].values, strict=True)]
         return Priors(*columns)
@@ -120,7 +120,7 @@ class RunHistory:
         if priors is None:
             if len(self._priors) > _MOST_KEYS:
                 return
-            priors = self._priors[key] = _Thinned()
+            priors = self._priors[key] = Thinned()
         if priors.values[-1:] != [prior]:
             priors.add(prior)
 

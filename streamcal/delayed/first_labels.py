@@ -73,6 +73,12 @@ class FirstLabels(Part):
         return bool(at_random or not (rare or short))
 
     @property
+    def told(self) -> bool:
+        """Whether both classes have come, or labels of either are expected that have not."""
+        expected = min(self.expected, self.labels - self.expected)
+        return 0 < self.positives < self.labels or expected >= _EXPECTED
+
+    @property
     def enough(self) -> bool:
         """Whether there are enough labels of each class."""
         return not any(self._doubts())

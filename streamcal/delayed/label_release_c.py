@@ -414,7 +414,8 @@ class LabelRelease(DelayLaws):
                 self.expected[cohort, 2] += expected
             self.first.add(expected, label, index)
             if weight != 1.0:  # it stands for others, too: a class may be rare, but not late
-                self._free_all()
+                if self.first.told:
+                    self._free_all()
             elif self.n < _COHORT or index < 0:
                 self._judge_first()
             elif self.first.labels % _COHORT == 0:  # no prediction may follow

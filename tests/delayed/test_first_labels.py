@@ -256,6 +256,18 @@ def test_a_class_that_is_looked_at_less_often_is_learned_by_its_weights() -> Non
     assert plain.mixing is None or len(plain.mixing.weights) == 1
 
 
+def test_the_first_labels_with_weights_do_not_raise_rare_forecasts() -> None:
+    """Of 300 labels 0, 2.6 were expected to be 1: a fit to these alone forecast four times the score."""
+    scores = np.random.default_rng(1).beta(1.0, 115.0, 3000)
+    engine, learned = Recalibrator(), 0
+    for end in range(100, 3100, 100):
+        engine.learn_many(scores[end - 100 : end], np.zeros(100, np.int8), weights=np.full(100, 10.0))
+        served = engine.predict_many([0.0005, 0.005, 0.05])
+        assert (served <= [0.0005, 0.005, 0.05]).all()
+        learned += served[1] < 0.005
+    assert learned
+
+
 def test_while_labels_are_held_the_source_s_maps_are_served() -> None:
     """With odds 1: the labels so far say nothing of the prior."""
     labels, _, of_source, served, engine = after_a_source(5000, 0.3, 1.0, 1, 5000, n=3000)

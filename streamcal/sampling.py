@@ -41,7 +41,8 @@ class Sampler(msgspec.Struct):
     share
         share of the predictions to have labelled, on average, in (0, 1]; None: ``labels_per_day`` says it.
     labels_per_day
-        number of predictions to have labelled in a day of event time, on average, above 0.
+        number of predictions to have labelled in a day of event time, on average, above 0. A pause of more
+        than a day counts as none.
     even
         part of the budget that all predictions share alike, from 0.05 to 1.
     seed
@@ -104,7 +105,14 @@ class Sampler(msgspec.Struct):
             probability that is served, in [0, 1].
         time
             event time in seconds; ``labels_per_day`` needs it. None: that of the prediction before.
+
+        Raises
+        ------
+        ValueError
+            if ``labels_per_day`` has no time yet.
         """
+        if self.labels_per_day is not None and self.time is None and time is None:
+            raise ValueError("labels_per_day needs the time of the first prediction, in seconds: got None")
         self.predictions += 1
         band, variance = bisect(BANDS, probability), max(probability * (1.0 - probability), 0.0)
         part = 1.0 / min(self.predictions, _MEMORY)
@@ -112,16 +120,17 @@ class Sampler(msgspec.Struct):
         self.spreads[band] += part * variance**2
         share = 1.0 if self.share is None else self.share
         if self.labels_per_day is not None and self.time is not None:
-            since = 0.0 if time is None else max(time - self.time, 0.0)
-            self.gap += (since - self.gap) / min(self.predictions - 1, _MEMORY)
-            share = self.labels_per_day * self.gap / _DAY
-        if time is not None:
-            self.time = time if self.time is None else max(time, self.time)
+            since = 0.0 if time is None else time - self.time
+            if abs(since) <= _DAY or not self.gap:  # a pause, or a wrong clock, says nothing of the rate
+                self.gap += (max(since, 0.0) - self.gap) / min(self.predictions - 1, _MEMORY)
+            share = min(self.labels_per_day * self.gap / _DAY, 1.0)
+        if time is not None and not (self.time is not None and 0.0 <= self.time - time <= _DAY):
+            self.time = time
         shifts = [self._shift(each) ** 2 for each in range(len(_NO_SUMS))]
         mean = sum(map(float.__mul__, shifts, self.spreads))
         told = shifts[band] * variance**2 / mean if mean else 1.0
         asked = max(share + self.owed / _MEMORY, 0.0) * (self.even + (1.0 - self.even) * told)
-        asked = min(max(asked, _LEAST), 1.0)
+        asked = 1.0 if share >= 1.0 else min(max(asked, _LEAST), 1.0)
         self.owed = min(self.owed + share - asked, float(_MEMORY))
         return asked
 

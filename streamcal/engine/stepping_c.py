@@ -369,6 +369,9 @@ class BlockSteps:
             ):
                 why = _EVENT
                 break
+            if sampler is not None and time != time and sampler.labels_per_day is not None:
+                why = _EVENT
+                break
             if sampler is not None and label >= 0:
                 asked = _UNKNOWN if is_prediction or not size else self._is_asked(at)
                 if asked == _UNKNOWN:

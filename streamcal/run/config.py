@@ -75,21 +75,22 @@ class SegmentsConfig(_Options):
 class SamplingConfig(_Options):
     """Budget of labels; each row of the output then says whether to label its prediction (`Sampler`)."""
 
-    share: Annotated[float, Field(strict=False)] | None = None
+    share: float | None = None
     """Share of the predictions to have labelled, on average."""
 
-    labels_per_day: Annotated[float, Field(strict=False)] | None = None
+    labels_per_day: float | None = None
     """Number of predictions to have labelled in a day of event time, on average."""
 
-    even: Annotated[float, Field(strict=False)] = 0.25
+    even: float = 0.25
     """Part of the budget that all predictions share alike; the rest goes where labels tell most."""
 
-    seed: int = 0
+    seed: Annotated[int, Field(ge=0, lt=1 << 63)] = 0
     """Seed of the draws."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:
-        _ = self.sampler  # which checks its options
+        if self.sampler is None and self != type(self).model_construct():  # the sampler checks its options
+            raise ValueError("share or labels_per_day is missing, such as share = 0.03: nothing is sampled")
         return self
 
     @property

@@ -82,6 +82,11 @@ class Pipeline(RunState):
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
         self._to_rows = self.kind.to_rows(options.added(getattr(self.decisions, "take", None)))
+        per_day = {
+            "[decision] capacity_per_day": options.decision.capacity_per_day,
+            "[sampling] labels_per_day": options.sampling.labels_per_day,
+        }
+        self._per_day = next((name for name, number in per_day.items() if number is not None), None)
         self._keeps_decisions = self.decisions is not None and self.decisions.capacity is not None
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
@@ -194,6 +199,7 @@ class Pipeline(RunState):
         decided, capped = list[int](), self.decisions if self._keeps_decisions else None
         known, admits = self.engines.known, self.engines.admits
         timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
+        per_day = self._per_day
         index = 0
 
         def origin_of() -> Origin:
@@ -213,6 +219,7 @@ class Pipeline(RunState):
                 (lacks_time(event, config) if timed else None)
                 or (join.refuses(event) if may_refuse else None)
                 or (None if event.weight is None else refuses_weight(event, config))
+                or (self._lacks_day(event) if per_day and event.time is None else None)
                 or (None if self.sampler is None or join.again else self._unasked(event, self.sampler))
             )
             if why is not None:
@@ -251,6 +258,12 @@ class Pipeline(RunState):
         """Return limits of the rate, of a key; None if there are no intervals."""
         formed = None if self._interval is None else self.engines.of(key).limits
         return formed and formed[1]
+
+    def _lacks_day(self, event: Event) -> Refusal | None:
+        """Return why a prediction without a time is refused; None of a label."""
+        if isinstance(event, LabelEvent):
+            return None
+        return Refusal("missing_time", {"kind": "a prediction", "per_day": self._per_day})
 
     def _unasked(self, event: Event, sampler: Sampler) -> Refusal | None:
         """Return why a label that was not asked for is refused: it is no draw; None if it was."""

@@ -166,6 +166,11 @@ class RunState:
                     f"the store was begun with other options: {differences}; give the former, or begin with a"
                     " new store"
                 )
+            if (was := state.sampler) and (self.sampler is None or self.sampler.seed != was.seed):
+                raise ValueError(
+                    f"the store was begun with [sampling] seed = {was.seed}, by which it asked for labels:"
+                    " keep it (share = 1.0 and even = 1.0 ask for all), or begin with a new store"
+                )
             self.join = self._join(Join(self.join.config, state.join))
             self.tally = state.tally
             self.reasons = state.reasons
@@ -177,7 +182,7 @@ class RunState:
             self._quality.draws = self.sampler is not None
             self._quality.samples |= self.columns.samples or self._quality.draws
             if self.sampler is not None and state.sampler is not None:
-                budget = ("share", "labels_per_day", "even", "seed")
+                budget = ("share", "labels_per_day", "even")
                 changed = {name: getattr(self.sampler, name) for name in budget}
                 self.sampler = msgspec.structs.replace(state.sampler, **changed)
         with restoring("not the state of a run"):

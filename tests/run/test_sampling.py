@@ -22,6 +22,7 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow
 from streamcal.sampling import Sampler
 from streamcal.sketch.decoding import decoded, encoded
+from tests.command_line import streamcal
 from tests.uncompiled import Nowhere
 
 BUDGET: Any = {"sampling": {"share": 0.2, "seed": 3}, "columns": {"keep": ["country"]}}
@@ -54,6 +55,59 @@ def test_a_budget_is_spent_on_average_and_reaches_all(budget: Any) -> None:
     assert abs(sum(asked) - 2000) < 6 * 44
     assert chances[100:].min() > 0.015
     assert chances[p > 0.3].mean() > 1.5 * chances[p < 0.01].mean()
+
+
+@pytest.mark.parametrize("wrong", [0.0, 25.0])
+def test_neither_a_pause_nor_a_wrong_clock_spends_a_budget_at_once(wrong: float) -> None:
+    """After 5 days without events, or an event 25 days ahead, each day had 2 to 6 times its labels."""
+    sampler, day = Sampler(labels_per_day=100, even=1.0), 86_400.0
+    times = np.concatenate([np.arange(10_000), np.arange(15_000, 20_000)]) * day / 1000
+    times[9_000] += wrong * day
+    chances = np.array([sampler.propensity(0.1, time) for time in times.tolist()])
+    assert chances[2000:] == pytest.approx(0.1, abs=0.01)
+
+
+def test_all_are_asked_for_where_fewer_come_than_the_budget() -> None:
+    sampler = Sampler(labels_per_day=100)
+    assert {sampler.propensity(0.1 / (1 + n % 9), 3600.0 * n) for n in range(2, 500)} == {1.0}
+
+
+def test_a_number_in_a_day_needs_times(tmp_path: Path) -> None:
+    """Without, all labels were asked for, and only the first decisions ever were to act."""
+    for table, option in (("sampling", "labels_per_day"), ("decision", "capacity_per_day")):
+        options = RunConfig.model_validate({table: {option: 100}})
+        block: list[Event] = [PredictionEvent(f"a{n}", 0.5, None if n else 1.0) for n in range(3)]
+        rows, rejects = process(Pipeline(options), block)
+        assert len(rows) == 1
+        assert [row.code for row in rejects] == 2 * ["missing_time"]
+        assert option in rejects[0].reason
+    lines, output = tmp_path / "lines.jsonl", tmp_path / "rows.jsonl"
+    lines.write_text("".join(f'{{"id": {n}, "score": 0.5}}\n' for n in range(40)))
+    config = tmp_path / "options.toml"
+    config.write_text("[sampling]\nlabels_per_day = 100")
+    streamcal("run", "--config", str(config), "--events", str(lines), "--output", str(output))
+    assert not output.read_text()
+    with pytest.raises(ValueError, match="time of the first prediction"):
+        Sampler(labels_per_day=100).propensity(0.5)
+
+
+@pytest.mark.parametrize(
+    "budget", [{"even": 0.5}, {"seed": 3}, {"share": True}, {"share": 0.1, "seed": 2**64}]
+)
+def test_a_table_that_samples_nothing_or_else_is_refused(budget: Any) -> None:
+    with pytest.raises(ValueError, match=r"nothing is sampled|valid number|less than"):
+        RunConfig.model_validate({"sampling": budget})
+
+
+@pytest.mark.parametrize("changed", [{}, {"share": 0.2, "seed": 4}])
+def test_draws_that_a_store_has_are_kept(changed: Any) -> None:
+    """By another seed, half of the labels that had been asked for were rejected."""
+    first = Pipeline(RunConfig.model_validate(BUDGET))
+    process(first, predictions(50))
+    own, engines = first.snapshot()
+    resumed = Pipeline(RunConfig.model_validate({**BUDGET, "sampling": changed}))
+    with pytest.raises(ValueError, match="seed = 3, by which it asked for"):
+        resumed.restore(decoded(encoded(own), PipelineState, "a run"), engines, packs=first.join.packs())
 
 
 @pytest.mark.parametrize(

@@ -254,6 +254,10 @@ def _replayed(
 
 def _validated(model: Any, given: Any) -> Any:
     """Return the options of a model; what is wrong is said as of a file of options, with what was meant."""
+    if given is not None and not isinstance(given, model | Mapping):
+        raise TypeError(
+            f"{model.__name__} must be a mapping of its options, such as {{…}}, got {shown(given)}"
+        )
     try:
         return model.model_validate(given if isinstance(given, model) else dict(given or {}))
     except ValidationError as error:

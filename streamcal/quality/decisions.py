@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
-from itertools import pairwise
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
@@ -19,7 +18,8 @@ import numpy.typing as npt
 
 from streamcal.sketch.checks import as_scores
 from streamcal.sketch.decoding import Count
-from streamcal.values import Counts, Floats, shown
+from streamcal.times import as_times
+from streamcal.values import Counts, Floats, check_order, shown
 
 __all__ = ["ACT", "DECISIONS", "PASS", "REVIEW", "Capacity", "Costs", "Decision", "Thresholds", "decide"]
 
@@ -198,7 +198,7 @@ def decide(
     capacity_per_day
         number of decisions to act in a day, from 1 to 100,000: see `streamcal.quality.decisions.Capacity`.
     times
-        event times of a capacity, ascending: seconds since 1970, or datetime64. Length n.
+        event times of a capacity, their days ascending: those that `Recalibrator` takes. Length n.
     seed
         of the draws between equal probabilities, under a capacity.
 
@@ -208,8 +208,11 @@ def decide(
 
     Raises
     ------
+    TypeError
+        if costs are no `Costs`.
     ValueError
-        if a probability, threshold, capacity or length is out of range, or not one of the three is given.
+        if a probability, threshold, capacity, time or length is out of range, or not one of the three is
+        given.
 
     Examples
     --------
@@ -221,21 +224,28 @@ def decide(
     given = sum(each is not None for each in (costs, thresholds, capacity_per_day))
     if given != 1:
         raise ValueError(f"give one of costs, thresholds and capacity_per_day, got {given} of them")
+    check_order(probabilities=probabilities, times=times)
     p = as_scores(probabilities)
     if costs is not None:
+        if not isinstance(costs, Costs):
+            raise TypeError(f"costs must be Costs(false_positive=…, false_negative=…), got {shown(costs)}")
         codes = costs.thresholds.codes(p)
     elif thresholds is not None:
-        ends = [0.0, *map(float, thresholds), 1.0]
-        if len(ends) != 4 or not all(low <= high for low, high in pairwise(ends)):
+        two = np.asarray(thresholds)
+        if two.shape != (2,) or two.dtype.kind not in "fui" or not 0.0 <= two[0] <= two[1] <= 1.0:
             raise ValueError(f"thresholds must be two ascending probabilities, got {shown(thresholds)}")
-        codes = Thresholds(ends[1], ends[2]).codes(p)
+        codes = Thresholds(*two.tolist()).codes(p)
     else:
-        if not isinstance(capacity_per_day, int) or not 1 <= capacity_per_day <= MOST:
+        if not isinstance(capacity_per_day, int | np.integer) or not 1 <= capacity_per_day <= MOST:
             raise ValueError(f"capacity_per_day must be from 1 to {MOST:,}, got {shown(capacity_per_day)}")
-        take = Capacity(capacity_per_day, seed).take
-        at = np.asarray(times)
-        seconds = at.astype("datetime64[us]").astype(np.float64) / 1e6 if at.dtype.kind == "M" else at
-        if seconds.shape != p.shape:
-            raise ValueError(f"capacity_per_day needs times of the {len(p)} predictions, got {shown(times)}")
-        codes = np.array(list(map(take, p.tolist(), map(float, seconds))), np.int64)
+        if times is None:
+            raise ValueError(f"capacity_per_day needs times of the {len(p)} predictions, got None")
+        seconds = as_times(times, len(p))
+        if len(back := np.flatnonzero(np.diff(seconds // _DAY) < 0.0)):
+            raise ValueError(
+                f"index {back[0] + 1}: times must ascend, and this one is of an earlier day than that before:"
+                " sort by time"
+            )
+        take = Capacity(int(capacity_per_day), seed).take
+        codes = np.array(list(map(take, p.tolist(), seconds.tolist())), np.int64)
     return np.array(DECISIONS)[codes]

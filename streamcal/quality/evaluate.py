@@ -298,6 +298,8 @@ def evaluate(
     bad = np.flatnonzero(~((w > 0.0) & (w < math.inf)))
     if len(bad):
         raise ValueError(f"index {bad[0]}: a weight must be above 0 and finite, got {w[bad[0]]}")
+    if of is not None and len(bad := np.flatnonzero(~_present(of.tolist()))):
+        raise ValueError(f'index {bad[0]}: a segment is missing: give it a name, such as fillna("unknown")')
     found = _evaluated(y, p, w, other, of)
     if judge is None:
         return found
@@ -323,8 +325,7 @@ def _seen(labels: Any, propensities: Any) -> tuple[Flags, Floats]:
     bad = np.flatnonzero(~((chances > 0.0) & (chances <= 1.0)))
     if len(bad):
         raise ValueError(f"index {bad[0]}: a propensity must be in (0, 1], got {chances[bad[0]]}")
-    # Of NaN it is False, and of pandas' NA neither.
-    seen = np.array([label is not None and (label == label) is True for label in known.tolist()], np.bool_)
+    seen = _present(known.tolist())
     promised, deviation = chances.sum(), math.sqrt((chances * (1.0 - chances)).sum())
     if not seen.all() and abs(seen.sum() - promised) > _SURELY * deviation + 1.0:
         warnings.warn(
@@ -334,6 +335,11 @@ def _seen(labels: Any, propensities: Any) -> tuple[Flags, Floats]:
             stacklevel=3,
         )
     return seen, 1.0 / chances[seen]
+
+
+def _present(values: Sequence[object]) -> Flags:
+    """Return which values are there, bool[n]: NaN equals nothing, and of pandas' NA nothing is true."""
+    return np.array([each is not None and (each == each) is True for each in values], np.bool_)
 
 
 class _Groups(NamedTuple):

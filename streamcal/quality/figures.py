@@ -406,7 +406,7 @@ class Quality(msgspec.Struct):
         late = [arrival for of, arrival in self.arrivals if of in keys]
         if self.samples:
             age = self.delays.quantile(COMPLETE) if self.delays.labels else math.inf
-            late.append(Arrival(complete_at=age, fair=False))
+            late.insert(0, Arrival(complete_at=age, fair=False))
         return max(late, key=lambda arrival: arrival.age, default=Arrival())
 
     def add(self, unrated: Unrated, segments: Sequence[Sequence[Any]] = ()) -> list[Raised]:

@@ -161,7 +161,7 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
 
     Where one class comes later, the labels are those of predictions that are complete: see `Arrival`.
     """
-    if isinstance(sums, SampledSums) and (doubted := _doubted(sums)) is not None:
+    if isinstance(sums, SampledSums) and (doubted := _doubted(sums, arrival)) is not None:
         return doubted
     labels, late = sums.labels, arrival.late
     later = "labels of one class may come later" if late is None else f"labels of class {late} come later"
@@ -197,10 +197,13 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     lost = _surest(gains.high < -(_LOSS + incomplete) * gains.level, gains.low > 0.0, gains.log_e)
     if lost is not None:
         return _of_loss(sums, gains, lost, _cause(sums, lost))
-    mean, low, high = (float(each[0, 0]) for each in after[1:4])
-    over = f"{labels:,} labels"
+    # What deviated before is over.
+    excess = np.maximum(after.low[:, 0], -after.high[:, 0]) - _tolerance(after)[:, 0]
+    at = int(np.argmax(excess <= incomplete * (after.level * (1.0 - after.level))[:, 0]))
+    number, mean, low, high = (float(each[at, 0]) for each in after[:4])
+    over = f"{'the latest ' if at else ''}{number:,.0f} {sums.unit}"
     if isinstance(sums, SampledSums):
-        over = f"{sums.predictions:,} predictions, of which {labels:,} are labelled"
+        over += f", of which {labels - sums.starts[at]:,} are labelled"
         later = "labels come for some, and later"
     evidence = (
         f"Over {over}, mean forecast − mean label is {_points(mean)} points"
@@ -215,9 +218,9 @@ def judge(sums: LabelSums, arrival: Arrival = _UNKNOWN) -> Verdict:
     return Verdict(state, sentence, evidence, labels, mean=mean, low=low, high=high)
 
 
-def _doubted(sums: SampledSums) -> Verdict | None:
+def _doubted(sums: SampledSums, arrival: Arrival) -> Verdict | None:
     """Return the verdict where labels are too few for one, or not those that the propensities promise."""
-    if not sums.labels:
+    if not sums.labels and arrival.complete_at is not None:
         words = "No prediction that is old enough to have its label has one yet."
         return Verdict("too few labels", words, "", 0)
     if not sums.refutes_propensities:

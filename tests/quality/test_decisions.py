@@ -240,6 +240,12 @@ def test_labels_of_predictions_before_the_rule_do_not_count() -> None:
         (lambda: streamcal.decide([0.5], thresholds=(0.9,)), "two ascending probabilities"),
         (lambda: streamcal.decide([0.5], capacity_per_day=0, times=[1.0]), "from 1 to 100,000, got 0"),
         (lambda: streamcal.decide([0.5], capacity_per_day=2), "needs times of the 1 predictions"),
+        (
+            lambda: streamcal.decide([0.5, 0.6], capacity_per_day=2, times=[1e6, 2.0]),
+            "index 1: .* sort by time",
+        ),
+        (lambda: streamcal.decide([0.5], capacity_per_day=2, times=[np.nan]), "index 0: a time must be"),
+        (lambda: streamcal.decide([0.5], thresholds=0.5), "two ascending probabilities"),  # type: ignore[arg-type]
         (lambda: streamcal.decision_curve([0, 1], [0.5]), "one length"),
         (lambda: streamcal.decision_curve([0], [0.5], thresholds=[1.0]), "below 1, got 1.0"),
     ],

@@ -85,6 +85,8 @@ def test_propensities_that_are_not_kept_are_told() -> None:
     assert found.labels == 200
     with pytest.raises(ValueError, match=r"index 1: a propensity must be in \(0, 1\], got 0.0"):
         evaluate([1, 0], [0.5, 0.5], propensities=[1.0, 0.0])
+    with pytest.raises(ValueError, match="index 1: a segment is missing"):
+        evaluate([0, 1], [0.5, 0.5], segments=["NL", None])
     with pytest.raises(ValueError, match="exclude each other"):
         evaluate([1, 0], [0.5, 0.5], propensities=[1.0, 1.0], weights=[1, 1])
 

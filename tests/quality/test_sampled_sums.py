@@ -7,7 +7,7 @@ import pytest
 
 from streamcal.quality.groups import by_propensity
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums, _table
-from streamcal.quality.verdict import judge
+from streamcal.quality.verdict import Arrival, judge
 from streamcal.values import BANDS
 from tests.quality.sampled import COMPLETE, KINDS, in_one_band, sampled
 
@@ -76,6 +76,12 @@ def test_lemma_6_holds_for_any_forecast_and_propensity(sign: float) -> None:
             zero, one = (unseen + np.array([1.0, w, p, w * p]) @ rows[at : at + 4] for at in (2, 6))
             mean = (1.0 - 1.0 / w) * np.exp(unseen) + (m * np.exp(one) + (1.0 - m) * np.exp(zero)) / w
             assert (mean <= np.exp(sign * stakes * (m - p)) * (1.0 + 1e-9)).all()
+
+
+def test_where_delays_are_unknown_no_prediction_is_said_to_be_old_enough() -> None:
+    found = [judge(SampledPanes().matured(0.0), Arrival(complete_at=age, fair=False)) for age in (None, 9.0)]
+    assert [each.state for each in found] == ["cannot tell", "too few labels"]
+    assert "no predictions are known to have nearly all" in found[0].sentence
 
 
 def test_sums_do_not_depend_on_how_events_come_in_parts() -> None:

@@ -150,6 +150,14 @@ def test_states(labels: Floats, arrival: Arrival, state: State) -> None:
     assert verdict.sentence
 
 
+def test_the_interval_is_not_that_of_a_deviation_that_is_over() -> None:
+    """It read "nothing deviates … (95% sure: 2.6 to 3.6)" points."""
+    forecasts = np.where(np.arange(8000) < 1000, 0.3, 0.0)
+    verdict = judged(Stream(forecasts, forecasts, np.zeros(8000), forecasts), Arrival(in_order=True))
+    assert (verdict.state, verdict.mean) == ("well calibrated", 0.0)
+    assert "Over the latest " in verdict.evidence
+
+
 @pytest.mark.statistical
 def test_causes_are_those_of_the_stream() -> None:
     """Of 60 streams whose labels and scores have one law, a cause is named of none.

@@ -25,6 +25,7 @@ _LABELS: Final = 1000  # labels of a band over which its sums go back
 _DOUBT: Final = 10.0  # one over the mean square of a shift in log odds, before the first label
 _LEAST: Final = 1e-4
 _DAY: Final = 86_400.0
+_LAST: Final = 1e11  # seconds: the year 5138
 _NO_SUMS: Final = (len(BANDS) + 1) * (0.0,)
 
 _Sums: TypeAlias = Annotated[list[float], msgspec.Meta(min_length=len(_NO_SUMS), max_length=len(_NO_SUMS))]
@@ -96,6 +97,11 @@ class Sampler(msgspec.Struct):
         if self.labels_per_day is not None and not 0.0 < self.labels_per_day < math.inf:
             raise ValueError(f"labels_per_day must be above 0 and finite, got {self.labels_per_day}")
 
+    @property
+    def lacks_time(self) -> bool:
+        """Whether the next prediction needs an event time."""
+        return self.labels_per_day is not None and self.time is None
+
     def propensity(self, probability: float, time: float | None = None) -> float:
         """Return the chance with which the next prediction is to be labelled, from 0.0001 to 1.
 
@@ -109,9 +115,13 @@ class Sampler(msgspec.Struct):
         Raises
         ------
         ValueError
-            if ``labels_per_day`` has no time yet.
+            if the probability or time is out of range, or ``labels_per_day`` has no time yet.
         """
-        if self.labels_per_day is not None and self.time is None and time is None:
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"probability must be in [0, 1], got {probability}")
+        if time is not None and not abs(time) < _LAST:
+            raise ValueError(f"time must be in seconds since the epoch, got {time}")
+        if time is None and self.lacks_time:
             raise ValueError("labels_per_day needs the time of the first prediction, in seconds: got None")
         self.predictions += 1
         band, variance = bisect(BANDS, probability), max(probability * (1.0 - probability), 0.0)
@@ -135,7 +145,15 @@ class Sampler(msgspec.Struct):
         return asked
 
     def learn(self, probability: float, label: int) -> None:
-        """Take in a label, 0 or 1, of a prediction that was asked for, and the probability it was served."""
+        """Take in a label, 0 or 1, of a prediction that was asked for, and the probability it was served.
+
+        Raises
+        ------
+        ValueError
+            if it is another label.
+        """
+        if label not in {0, 1}:
+            raise ValueError(f"a label must be 0 or 1, got {label}")
         band = bisect(BANDS, probability)
         kept = 1.0 - 1.0 / _LABELS
         self.excess[band] = kept * self.excess[band] + label - probability

@@ -369,7 +369,7 @@ class BlockSteps:
             ):
                 why = _EVENT
                 break
-            if sampler is not None and time != time and sampler.labels_per_day is not None:
+            if sampler is not None and time != time and sampler.lacks_time:
                 why = _EVENT
                 break
             if sampler is not None and label >= 0:

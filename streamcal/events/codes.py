@@ -159,7 +159,7 @@ _SENTENCES: Final[dict[Code, tuple[str, ...]]] = {
         ": {kind} needs a time, for the window {window} is a stretch of event time",
         ": {kind} needs a time, for without a label predictions count as 0 after"
         " {label_delay_limit:duration} of event time",
-        ": {kind} needs a time, for {per_day} is a number in a day of event time",
+        ": {kind} needs a time, for {per_day} is a number in a day of event time, and none is known yet",
         ": others of {source} have one",
     ),
     "mixed_time_units": (": time {time!r} is in {unit}, the others of its input are in {others}",),

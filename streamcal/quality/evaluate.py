@@ -32,7 +32,7 @@ from streamcal.quality.intervals import CalibrationBins, Discrimination, as_patt
 from streamcal.quality.judged import judged
 from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Flags, Floats, Labels, check_order
+from streamcal.values import Flags, Floats, Labels, check_order, unmasked
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -307,7 +307,11 @@ def evaluate(
         raise ValueError(
             "judge needs all predictions: those whose labels were not seen, too, with NaN as their label"
         )
-    forecasts, cheap = (as_scores(each) for each in every[:2])
+    of_judge = np.asarray(every[1])
+    forecasts, cheap = (
+        as_scores(every[0]),
+        as_scores(of_judge * 1.0 if of_judge.dtype == np.bool_ else every[1]),
+    )
     if len(cheap) != len(forecasts):
         raise ValueError(f"judge must have the length of probabilities, {len(forecasts)}: got {len(cheap)}")
     known, seen = np.zeros(len(cheap)), every[3]
@@ -319,6 +323,7 @@ def evaluate(
 
 def _seen(labels: Any, propensities: Any) -> tuple[Flags, Floats]:
     """Return which labels are there, bool[n], and the weights of these; warn if they are not as promised."""
+    unmasked("labels", labels)
     chances, known = np.asarray(propensities, np.float64), np.asarray(labels, object)
     if chances.shape != known.shape:
         raise ValueError(f"propensities must have the length of labels, {len(known)}: got {chances.shape}")

@@ -24,7 +24,8 @@ def judged(
 
     Let R = 1 where a label is seen, with chance π. A loss of a label y is a + b y. Its mean is that of
     a + b y R/π, and still is if multiples of b (1 − R/π) times 1, forecast and judge are taken off, whose
-    means are 0: those that leave the least variance, by least squares.
+    means are 0: those that leave the least variance, by least squares. The variance has the errors of
+    the judge in two more labels of each class: where few of a class are seen, its errors may be unseen.
 
     Parameters
     ----------
@@ -40,15 +41,20 @@ def judged(
         half width of the intervals, in standard errors.
     """
     share, found = seen / chances, dict[str, float]()
+    unit = float(share.sum()) / float(seen.sum())
     known = np.where(seen, labels, 0.0) * share
-    cheap = (1.0 - share)[:, None] * np.stack([np.ones(len(judge)), forecasts, judge], axis=1)
+    columns = np.stack([np.ones(len(judge)), forecasts, judge], axis=1)
+    cheap = (1.0 - share)[:, None] * columns
     for name, least, of_zero, slope in (
         ("gap", -1.0, forecasts, np.full(len(judge), -1.0)),
         ("brier", 0.0, forecasts**2, 1.0 - 2.0 * forecasts),
     ):
         terms, controls = of_zero + slope * known, slope[:, None] * cheap
         centred = controls - controls.mean(axis=0)
-        terms = terms - controls @ np.linalg.lstsq(centred, terms - terms.mean(), rcond=None)[0]
-        mean, half = float(terms.mean()), deviations * float(terms.std()) / math.sqrt(len(terms))
+        fit = np.linalg.lstsq(centred, terms - terms.mean(), rcond=None)[0]
+        terms = terms - controls @ fit
+        added = sum(float((slope**2 * (label + columns @ fit) ** 2).mean()) for label in (0.0, 1.0))
+        mean, squares = float(terms.mean()), len(terms) * float(terms.var()) + 2.0 * unit**2 * added
+        half = deviations * math.sqrt(squares) / len(terms)
         found |= {name: mean, f"{name}_low": max(mean - half, least), f"{name}_high": min(mean + half, 1.0)}
     return found

@@ -82,11 +82,6 @@ class Pipeline(RunState):
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
         self._to_rows = self.kind.to_rows(options.added(getattr(self.decisions, "take", None)))
-        per_day = {
-            "[decision] capacity_per_day": options.decision.capacity_per_day,
-            "[sampling] labels_per_day": options.sampling.labels_per_day,
-        }
-        self._per_day = next((name for name, number in per_day.items() if number is not None), None)
         self._keeps_decisions = self.decisions is not None and self.decisions.capacity is not None
         self.processed = 0
         """Number of events processed since it was made; any thread may ask, at any time."""
@@ -199,7 +194,6 @@ class Pipeline(RunState):
         decided, capped = list[int](), self.decisions if self._keeps_decisions else None
         known, admits = self.engines.known, self.engines.admits
         timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
-        per_day = self._per_day
         index = 0
 
         def origin_of() -> Origin:
@@ -219,7 +213,7 @@ class Pipeline(RunState):
                 (lacks_time(event, config) if timed else None)
                 or (join.refuses(event) if may_refuse else None)
                 or (None if event.weight is None else refuses_weight(event, config))
-                or (self._lacks_day(event) if per_day and event.time is None else None)
+                or (self._lacks_day(event) if event.time is None else None)
                 or (None if self.sampler is None or join.again else self._unasked(event, self.sampler))
             )
             if why is not None:
@@ -260,10 +254,15 @@ class Pipeline(RunState):
         return formed and formed[1]
 
     def _lacks_day(self, event: Event) -> Refusal | None:
-        """Return why a prediction without a time is refused; None of a label."""
-        if isinstance(event, LabelEvent):
+        """Return why a prediction without a time is refused: no day is known yet; None if it is not."""
+        capacity, per_day = self.decisions and self.decisions.capacity, ""
+        if self.sampler is not None and self.sampler.lacks_time:
+            per_day = "[sampling] labels_per_day"
+        elif capacity is not None and capacity.day is None:
+            per_day = "[decision] capacity_per_day"
+        if isinstance(event, LabelEvent) or not per_day:
             return None
-        return Refusal("missing_time", {"kind": "a prediction", "per_day": self._per_day})
+        return Refusal("missing_time", {"kind": "a prediction", "per_day": per_day})
 
     def _unasked(self, event: Event, sampler: Sampler) -> Refusal | None:
         """Return why a label that was not asked for is refused: it is no draw; None if it was."""

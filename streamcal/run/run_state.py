@@ -166,10 +166,10 @@ class RunState:
                     f"the store was begun with other options: {differences}; give the former, or begin with a"
                     " new store"
                 )
-            if (was := state.sampler) and (self.sampler is None or self.sampler.seed != was.seed):
+            if self.sampler and (was := state.sampler) and was.seed != self.sampler.seed:
                 raise ValueError(
                     f"the store was begun with [sampling] seed = {was.seed}, by which it asked for labels:"
-                    " keep it (share = 1.0 and even = 1.0 ask for all), or begin with a new store"
+                    " keep it, or begin with a new store"
                 )
             self.join = self._join(Join(self.join.config, state.join))
             self.tally = state.tally

@@ -55,6 +55,25 @@ def test_intervals_hold_the_truth_and_a_good_judge_saves_labels() -> None:
     assert max(width.values()) < 1.05, width
 
 
+def test_intervals_hold_where_hardly_a_positive_is_seen() -> None:
+    """Of 200, 5 % are 10; 21 or more come with a probability of 1e-3. Without the added labels, 24 missed."""
+    missed = 0
+    for seed in range(200):
+        rng = np.random.default_rng([6, seed])
+        p = rng.beta(0.5, 50.0, 20_000)
+        labels, seen = (rng.random(20_000) < 0.9 * p).astype(float), rng.random(20_000) < 0.02
+        judge = np.clip(0.7 * labels + 0.15 + rng.normal(0.0, 0.05, 20_000), 0.0, 1.0)
+        found = evaluate(np.where(seen, labels, np.nan), p, propensities=np.full(20_000, 0.02), judge=judge)
+        missed += not found.gap_low <= 0.1 * p.mean() <= found.gap_high
+    assert missed < 21
+
+
+def test_a_judge_may_say_yes_or_no() -> None:
+    arguments = drawn(0, 400, 0.1, 0.5)
+    said = evaluate(**{**arguments, "judge": arguments["judge"] == 1.0})
+    assert said.gap == evaluate(**arguments).gap
+
+
 def test_they_would_not_if_the_judge_were_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     def believed(labels: Any, forecasts: Any, judge: Any, chances: Any, seen: Any, deviations: float) -> Any:
         every = np.ones(len(judge), np.bool_)
@@ -72,5 +91,7 @@ def test_what_is_missing_is_said() -> None:
     seen = ~np.isnan(arguments["labels"])
     with pytest.raises(ValueError, match="judge needs all predictions"):
         evaluate(**{name: values[seen] for name, values in arguments.items()})
+    with pytest.raises(ValueError, match="index 0: labels must not be masked"):
+        evaluate(np.ma.masked_array(np.ones(2), mask=[True, False]), [0.5, 0.5], propensities=[0.5, 0.5])
     with pytest.raises(ValueError, match="judge must have the length of probabilities, 100: got 99"):
         evaluate(**{**arguments, "judge": arguments["judge"][:99]})

@@ -76,9 +76,9 @@ def test_a_number_in_a_day_needs_times(tmp_path: Path) -> None:
     """Without, all labels were asked for, and only the first decisions ever were to act."""
     for table, option in (("sampling", "labels_per_day"), ("decision", "capacity_per_day")):
         options = RunConfig.model_validate({table: {option: 100}})
-        block: list[Event] = [PredictionEvent(f"a{n}", 0.5, None if n else 1.0) for n in range(3)]
+        block: list[Event] = [PredictionEvent(f"a{n}", 0.5, 1.0 if n == 2 else None) for n in range(4)]
         rows, rejects = process(Pipeline(options), block)
-        assert len(rows) == 1
+        assert [row["id"] for row in rows] == ["a2", "a3"]
         assert [row.code for row in rejects] == 2 * ["missing_time"]
         assert option in rejects[0].reason
     lines, output = tmp_path / "lines.jsonl", tmp_path / "rows.jsonl"
@@ -87,8 +87,14 @@ def test_a_number_in_a_day_needs_times(tmp_path: Path) -> None:
     config.write_text("[sampling]\nlabels_per_day = 100")
     streamcal("run", "--config", str(config), "--events", str(lines), "--output", str(output))
     assert not output.read_text()
-    with pytest.raises(ValueError, match="time of the first prediction"):
-        Sampler(labels_per_day=100).propensity(0.5)
+    sampler = Sampler(labels_per_day=100)
+    for bad, words in (((0.5,), "time of the first prediction"), ((0.5, 1.7e12), "must be in seconds")):
+        with pytest.raises(ValueError, match=words):
+            sampler.propensity(*bad)
+    with pytest.raises(ValueError, match=r"in \[0, 1\], got nan"):
+        sampler.propensity(np.nan, 0.0)
+    with pytest.raises(ValueError, match="must be 0 or 1, got nan"):
+        sampler.learn(0.5, np.nan)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -99,13 +105,12 @@ def test_a_table_that_samples_nothing_or_else_is_refused(budget: Any) -> None:
         RunConfig.model_validate({"sampling": budget})
 
 
-@pytest.mark.parametrize("changed", [{}, {"share": 0.2, "seed": 4}])
-def test_draws_that_a_store_has_are_kept(changed: Any) -> None:
+def test_another_seed_is_refused_on_a_store() -> None:
     """By another seed, half of the labels that had been asked for were rejected."""
     first = Pipeline(RunConfig.model_validate(BUDGET))
     process(first, predictions(50))
     own, engines = first.snapshot()
-    resumed = Pipeline(RunConfig.model_validate({**BUDGET, "sampling": changed}))
+    resumed = Pipeline(RunConfig.model_validate({"sampling": {"share": 0.2, "seed": 4}}))
     with pytest.raises(ValueError, match="seed = 3, by which it asked for"):
         resumed.restore(decoded(encoded(own), PipelineState, "a run"), engines, packs=first.join.packs())
 

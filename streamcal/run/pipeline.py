@@ -255,7 +255,7 @@ class Pipeline(RunState):
 
     def _lacks_day(self, event: Event) -> Refusal | None:
         """Return why a prediction without a time is refused: no day is known yet; None if it is not."""
-        capacity, per_day = self.decisions and self.decisions.capacity, ""
+        capacity, per_day = None if self.decisions is None else self.decisions.capacity, ""
         if self.sampler is not None and self.sampler.lacks_time:
             per_day = "[sampling] labels_per_day"
         elif capacity is not None and capacity.day is None:

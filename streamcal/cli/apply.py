@@ -31,7 +31,7 @@ from streamcal.cli.options import (
 )
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
-from streamcal.quality.net_benefit import DecisionSums
+from streamcal.quality.decision_sums import DecisionSums
 from streamcal.run.added import added_fields
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url

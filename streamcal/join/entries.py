@@ -48,4 +48,4 @@ class Pending(msgspec.Struct, gc=False, array_like=True):
     memo: Memo | None = None
     """Values that the engine wants back with the label; None: nothing."""
     decided: Annotated[int, msgspec.Meta(ge=1, le=8)] | None = None
-    """Decision that was made on it, if it is kept (`streamcal.quality.net_benefit`)."""
+    """Decision that was made on it, if it is kept (`streamcal.quality.decision_figures.decision_names`)."""

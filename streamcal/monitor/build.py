@@ -35,12 +35,12 @@ from streamcal.monitor.status import (
     View,
     Windows,
 )
+from streamcal.quality.decision_figures import DecisionFigures
 from streamcal.quality.figures import ECE_BINS, Figures, ForecastQuality, Quality
 from streamcal.quality.groups import by_propensity, ranked
 from streamcal.quality.history import History, Totals
 from streamcal.quality.intervals import rate_intervals
 from streamcal.quality.label_sums import LabelSums
-from streamcal.quality.net_benefit import DecisionFigures
 from streamcal.quality.verdict import FEWEST, Verdict, worst_first
 from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from streamcal.monitor.status import Status
+from streamcal.quality.decision_figures import Estimate
 from streamcal.quality.label_sums import DELTA
-from streamcal.quality.net_benefit import Estimate
 
 __all__ = ["decision_rows"]
 

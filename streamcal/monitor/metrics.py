@@ -27,7 +27,7 @@ from streamcal.join.outcomes import JoinCounts
 from streamcal.monitor.rows import FIGURES
 from streamcal.monitor.run_history import Risks
 from streamcal.monitor.status import Served, Status
-from streamcal.quality.net_benefit import DecisionFigures, Estimate
+from streamcal.quality.decision_figures import DecisionFigures, Estimate
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 

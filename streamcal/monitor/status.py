@@ -14,10 +14,10 @@ from streamcal.delayed.label_delays import LabelDelays
 from streamcal.events.codes import Code
 from streamcal.join.outcomes import JoinCounts
 from streamcal.quality.class_sums import ClassFigures
+from streamcal.quality.decision_figures import DecisionFigures
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import Figures
 from streamcal.quality.label_coverage import UncoveredScores
-from streamcal.quality.net_benefit import DecisionFigures
 from streamcal.quality.verdict import Verdict
 from streamcal.run.order import TimesRead
 from streamcal.run.outcome import FarAhead, Lost

@@ -11,8 +11,8 @@ import numpy as np
 
 from streamcal.events import KeptValue
 from streamcal.maps.rate_limits import RateLimits
+from streamcal.quality.decision_figures import decision_names
 from streamcal.quality.decisions import Decision
-from streamcal.quality.net_benefit import decision_names
 from streamcal.run.rows import AnswerColumns, Column
 from streamcal.sampling import Sampler
 from streamcal.values import Counts, Floats

@@ -15,9 +15,10 @@ from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.config import JoinConfig
 from streamcal.maps.rate_limits import LEAST, MOST
+from streamcal.quality.decision_figures import DecisionRule
+from streamcal.quality.decision_sums import DecisionSums
 from streamcal.quality.decisions import MOST as MOST_ACTS
 from streamcal.quality.decisions import Costs
-from streamcal.quality.net_benefit import DecisionRule, DecisionSums
 from streamcal.run.added import Added, Decide, added_fields
 from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields

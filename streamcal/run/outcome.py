@@ -12,8 +12,8 @@ from streamcal.engine.engine import Engine
 from streamcal.events.codes import Code
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import JoinState
+from streamcal.quality.decision_sums import DecisionSums
 from streamcal.quality.figures import Quality, Raised
-from streamcal.quality.net_benefit import DecisionSums
 from streamcal.run.order import TimesRead
 from streamcal.run.rows import AlarmRow, Answers, RejectRow, Version
 from streamcal.sampling import Sampler

@@ -20,7 +20,7 @@ from streamcal.events.fields import Malformed
 from streamcal.events.input_checks import InputChecks
 from streamcal.join.outcomes import Joined
 from streamcal.maps.rate_limits import RateLimits
-from streamcal.quality.net_benefit import DecisionSums
+from streamcal.quality.decision_sums import DecisionSums
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import FarAhead, Lost, Outcome, PipelineState, PriorSnapshot

@@ -19,9 +19,9 @@ from streamcal.events.codes import Code
 from streamcal.join.join import Join
 from streamcal.join.packs import Pack
 from streamcal.multiclass.classes_engine import NUMBER_BYTES
+from streamcal.quality.decision_sums import DecisionSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
-from streamcal.quality.net_benefit import DecisionSums
 from streamcal.quality.verdict import Arrival
 from streamcal.recalibrator import engine_of
 from streamcal.run.config import RunConfig

@@ -9,10 +9,11 @@ import pytest
 
 import streamcal
 from streamcal.errors import DamagedStateError
-from streamcal.quality import net_benefit
+from streamcal.quality import decision_figures
+from streamcal.quality.decision_figures import DecisionFigures, DecisionRule, decision_names
+from streamcal.quality.decision_sums import DecisionSums
 from streamcal.quality.decisions import ACT, Capacity, Costs
 from streamcal.quality.figures import Unrated
-from streamcal.quality.net_benefit import DecisionFigures, DecisionRule, DecisionSums, decision_names
 from streamcal.quality.verdict import Arrival
 from streamcal.sketch.decoding import decoded, encoded
 from streamcal.values import Floats
@@ -39,7 +40,7 @@ def figures(sums: DecisionSums, arrival: Arrival = FAIR, until: float = np.inf) 
     return sums.figures(arrival, until, 1.0, calibrated=True, withheld="")
 
 
-def broken(cells: net_benefit._Cells) -> net_benefit._Cells:
+def broken(cells: decision_figures.Cells) -> decision_figures.Cells:
     """Return cells whose labels are said to be a hundred times as near to the forecasts as they are."""
     return cells._replace(bounds=0.01 * cells.bounds, squares=0.0001 * cells.squares)
 
@@ -115,8 +116,8 @@ def test_intervals_by_propensity_hold_together(monkeypatch: pytest.MonkeyPatch) 
     """At most 5% of streams may miss: of 20 streams, 9 or more with probability below 10⁻⁶ for each kind."""
     assert missed_sampled(20, 0) < 9
     assert missed_sampled(20, 0, wrong=3.0) >= 9
-    right = net_benefit._limits
-    monkeypatch.setattr(net_benefit, "_limits", lambda cells, slopes: right(broken(cells), slopes))
+    right = decision_figures._limits
+    monkeypatch.setattr(decision_figures, "_limits", lambda cells, slopes: right(broken(cells), slopes))
     assert missed_sampled(20, 0) >= 9
 
 
@@ -130,9 +131,9 @@ def test_intervals_by_propensity_hold_together_in_a_thousand_streams() -> None:
 def test_all_intervals_hold_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """At most 5% of streams may miss: of 20 streams, 9 or more with probability below 10⁻⁶ for each truth."""
     assert missed(20, 0) < 9
-    right = net_benefit._limits
+    right = decision_figures._limits
     monkeypatch.setattr(
-        net_benefit,
+        decision_figures,
         "_limits",
         lambda cells, slopes: right(cells._replace(squares=0.01 * cells.squares), slopes),
     )

@@ -61,6 +61,7 @@ nb_execution_timeout = 600  # seconds a cell, on a machine that does much else
 nb_execution_in_temp = True
 nb_execution_raise_on_error = True
 nb_merge_streams = True
+nb_output_stderr = "error"  # a warning is none of what a notebook shows
 
 myst_heading_anchors = 4  # as a repository host names them
 

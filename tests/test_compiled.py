@@ -74,12 +74,13 @@ def test_paths_of_a_likelihood_set() -> None:
 
 def test_likelihoods_under_a_shift_are_floats_that_json_has() -> None:
     rng, found = np.random.default_rng(5), []
-    totals = rng.integers(0, 50, (2, 12)).astype(float)
+    totals, counts = rng.integers(0, 50, (2, 12)).astype(float), rng.integers(0, 9, (9, 2, 6))
     hits = rng.binomial(totals.astype(int), 0.3).astype(float)
     for module in (likelihoods_c, uncompiled("streamcal.certificates.likelihoods_c")):
         entropy = module.entropy(hits[0], totals[0])
         likelihood = module.largest_likelihood(hits[0], totals[0], hits[1], totals[1])
-        found.append(msgspec.json.encode([entropy, likelihood]))
+        both = [module.log_likelihoods(counts, learned).tolist() for learned in (True, False)]
+        found.append(msgspec.json.encode([entropy, likelihood, both]))
     assert found[0] == found[1]
 
 

@@ -8,16 +8,16 @@ only, so labels between them cost nothing. Memory: two integers per bin and snap
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Final, Self
 
 import numpy as np
 
+from streamcal.certificates.likelihoods_c import log_likelihoods
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.decoding import Part
 from streamcal.sketch.grid import Level, lasting_level
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import NO_CELLS, NO_COUNTS, Cells, Counts, Floats
+from streamcal.values import NO_CELLS, NO_COUNTS, Cells, Counts
 
 __all__ = ["BINS", "MOST_SNAPSHOTS", "ExchangeabilityTest"]
 
@@ -124,54 +124,12 @@ class ExchangeabilityTest(Part):
         """Return the log of the e-value at these counts, int64[2, B], rounded down; −inf at first."""
         if len(self.looks) < 2:
             return -math.inf
-        sums, more, signs, empty = _arguments(len(self.cells) + 1)
         later = self.looks[1:] + _HEAD_START
         weights = np.log(_HEAD_START / ((later - 1.0) * later))
-        parts = np.concatenate((self.snapshots[1:] - self.snapshots[0], counts - self.snapshots[1:]))
-        either = _log_gamma(parts.reshape(len(parts), -1).astype(np.float64) @ sums + more) @ signs
-        whole = (counts - self.snapshots[0]).ravel().astype(np.float64) @ sums
-        largest = (whole * np.log(np.maximum(whole, 1.0))) @ signs
+        before, whole = self.snapshots[1:] - self.snapshots[0], (counts - self.snapshots[0])[np.newaxis]
+        parts = log_likelihoods(np.concatenate((before, whole - before)), True)
+        largest = log_likelihoods(whole, False)
         rounding = 1e-6 + 1e-13 * np.abs(largest)
-        changed = either[: len(later)] + either[len(later) :] - 2.0 * empty - largest - rounding
-        logs = weights[:, np.newaxis] + changed
+        logs = weights[:, np.newaxis] + parts[: len(later)] + parts[len(later) :] - largest - rounding
         top = float(logs.max())
-        return top + math.log(float(np.exp(logs - top).sum()) / signs.shape[1])
-
-
-@cache
-def _arguments(bins: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """Return what the three likelihoods of Krichevsky and Trofimov are made of, for labels in B bins.
-
-    With K symbols, of which n_k of n have come, the likelihood is the quotient of Π Γ(n_k+½)/Γ(n+K/2) and the
-    same without symbols. The largest likelihood is Π n_k^n_k / n^n.
-
-    Returns
-    -------
-    The matrix that makes all n_k and n of the 2B counts, float64[2B, A]; what is added to each, float64[A];
-    the sign with which each enters a logarithm, float64[A, 3]: of the labels by bins, of the labels alone, of
-    the bins of the scores; and the logarithms without symbols, float64[3].
-    """
-    by_bin, by_label = np.tile(np.eye(bins), (2, 1)), np.repeat(np.eye(2), bins, axis=0)
-    alone = np.ones((2 * bins, 1))
-    groups = (
-        (np.eye(2 * bins), 0.5, 0, 1),
-        (by_bin, 1.0, 0, -1),
-        (by_label, 0.5, 1, 1),
-        (alone, 1.0, 1, -1),
-        (by_bin, 0.5, 2, 1),
-        (alone, 0.5 * bins, 2, -1),
-    )
-    widths = [sums.shape[1] for sums, *_ in groups]
-    more = np.repeat([more for _, more, *_ in groups], widths)
-    signs = np.repeat([sign * np.eye(3)[which] for *_, which, sign in groups], widths, axis=0)
-    return np.concatenate([sums for sums, *_ in groups], axis=1), more, signs, _log_gamma(more) @ signs
-
-
-def _log_gamma(x: Floats) -> Floats:
-    """Return log Γ(x) for x ≥ ½, within 1e-11 and rounding: Stirling's series at x + 8, and back."""
-    above = x + 8.0
-    square = 1.0 / (above * above)
-    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / above
-    below = x * (x + 1.0) * (x + 2.0) * (x + 3.0) * (x + 4.0) * (x + 5.0) * (x + 6.0) * (x + 7.0)
-    whole = (above - 0.5) * np.log(above) - above + series - np.log(below)
-    return np.asarray(whole + 0.5 * math.log(2.0 * math.pi))
+        return top + math.log(float(np.exp(logs - top).sum()) / logs.shape[1])

@@ -52,5 +52,16 @@ cpdef double largest_likelihood(
     const double[::1] totals
 )
 
+@cython.locals(
+    bins=Py_ssize_t, i=Py_ssize_t, b=Py_ssize_t, zeros=double, ones=double, by_bins=double, of_bins=double,
+    low=double, high=double, alone=double, half=double, last=double, out="double[:, ::1]",
+)
+cpdef log_likelihoods(const long long[:, :, ::1] counts, bint learned)
+
+cdef double _log_power(double n, double start, double at_start, bint learned) noexcept
+
+@cython.locals(below=double, square=double, series=double)
+cdef double _log_gamma(double x) noexcept
+
 @cython.locals(small=double)
 cdef double _expit(double exponent) noexcept

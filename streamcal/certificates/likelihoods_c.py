@@ -16,7 +16,15 @@ import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["best_paths", "deviances", "entropy", "gains", "largest_likelihood", "plausible"]
+__all__ = [
+    "best_paths",
+    "deviances",
+    "entropy",
+    "gains",
+    "largest_likelihood",
+    "log_likelihoods",
+    "plausible",
+]
 
 
 def plausible(
@@ -264,6 +272,53 @@ def largest_likelihood(source_hits: Floats, source_totals: Floats, hits: Floats,
             logits[b] += lack * (curves[b] - logits[b] if lack > 0.0 else logits[b] - slopes[b]) / room
         source_curves[b] = min(max(source_hits[b] + hits[b] - logits[b], 0.0), source_totals[b])
     return -entropy(source_curves, source_totals) - entropy(logits, totals)
+
+
+def log_likelihoods(counts: Counts, learned: bool) -> Floats:
+    """Return log likelihoods by one law of labels by bins, of labels alone, and of bins: float64[n, 3].
+
+    Parameters
+    ----------
+    counts
+        labels by label and bin, int64[n, 2, B].
+    learned
+        True: by the estimator of Krichevsky and Trofimov, which learns the law from label to label: with K
+        symbols, of which n_k of n came, the quotient of Π Γ(n_k+½)/Γ(n+K/2) and the same without symbols.
+        False: by the likeliest law, Π n_k^n_k / n^n.
+    """
+    bins, logs = counts.shape[2], np.empty((len(counts), 3))
+    half, last, out = _log_gamma(0.5), _log_gamma(0.5 * bins), logs
+    for i in range(len(counts)):
+        zeros = ones = by_bins = of_bins = 0.0
+        for b in range(bins):
+            low, high = counts[i, 0, b], counts[i, 1, b]
+            by_bins += _log_power(low, 0.5, half, learned) + _log_power(high, 0.5, half, learned)
+            by_bins -= _log_power(low + high, 1.0, 0.0, learned)
+            of_bins += _log_power(low + high, 0.5, half, learned)
+            zeros += low
+            ones += high
+        alone = _log_power(zeros, 0.5, half, learned) + _log_power(ones, 0.5, half, learned)
+        out[i, 0], out[i, 1] = by_bins, alone - _log_power(zeros + ones, 1.0, 0.0, learned)
+        out[i, 2] = of_bins - _log_power(zeros + ones, 0.5 * bins, last, learned)
+    return logs
+
+
+def _log_power(n: float, start: float, at_start: float, learned: bool) -> float:
+    """Return log Γ(n + a) − log Γ(a), for a = ``start`` and its log Γ; if nothing is ``learned``, log n^n."""
+    if n == 0.0:
+        return 0.0
+    return _log_gamma(n + start) - at_start if learned else n * math.log(n)
+
+
+def _log_gamma(x: float) -> float:
+    """Return log Γ(x) for x ≥ ½, within 1e-11 and rounding: Stirling's series from 8 on, and back."""
+    below = 1.0
+    while x < 8.0:
+        below *= x
+        x += 1.0
+    square = 1.0 / (x * x)
+    series = (1.0 / 12.0 - square * (1.0 / 360.0 - square * (1.0 / 1260.0 - square / 1680.0))) / x
+    return (x - 0.5) * math.log(x) - x + series - math.log(below) + 0.5 * math.log(2.0 * math.pi)
 
 
 def _expit(exponent: float) -> float:

@@ -138,7 +138,8 @@ class Forecasts(Part, dict=True):
     @property
     def due(self) -> int:
         """Number of labels from which on forecasters should be fitted anew: half more than before."""
-        return max(1, self.labels + self.labels // 2)
+        labels = self.labels
+        return max(1, labels + labels // 2)
 
     @property
     def scored(self) -> Prequential:

@@ -90,17 +90,17 @@ def test_forecasts_of_the_mixture() -> None:
     scores = np.concatenate(([0.0, 1.0, 0.5, *expit(knots)], rng.random(57)))
     odds = np.where(rng.random(17) < 0.5, np.exp(rng.normal(0.0, 1.0, 17)), 1.0)
     weights, labels = rng.dirichlet(np.ones(17), (2, 3)), rng.integers(0, 2, 64).astype(np.int8)
-    which, counted, edges = rng.integers(0, 2, 64), rng.uniform(0.1, 3.0, 64), np.sort(rng.random(63))
+    which, counted, edges = rng.integers(0, 3, 64), rng.uniform(0.1, 3.0, 64), np.sort(rng.random(63))
     made = []
     for module in (forecasts_c, uncompiled("streamcal.mixture.forecasts_c")):
         line, other = module.Line(knots, values), module.Line(knots + 0.5, values[::-1].copy(), True)
         last = (1e-3, 0.99), np.array((0.4, 0.3, 0.2, 0.1)), -1.2
         first = module.Snapshot((None,) * 17, 0, weights[0], np.ones(17), False, False, *last)
         second = module.Snapshot((None, *(line, other) * 8), 9, weights[1], odds, True, False, *last)
-        limits, served, cells = (1e-3, 0.999), (first, second), (edges, scores, logit(scores))
+        limits, served, cells = (1e-3, 0.999), [(0, first), (1, second)], (edges, scores, logit(scores))
         lost = module.lose(second, served, which, cells, scores, labels, limits, counted)
         logits, losses, tracked, sloped = lost
-        lost = module.lose(first, (), None, None, scores, labels, limits, np.ones(64))
+        lost = module.lose(first, [], None, None, scores, labels, limits, np.ones(64))
         _, alone, one, other_slopes = lost
         assert not other_slopes.any()
         rows = np.empty((17, 64))
@@ -166,14 +166,14 @@ def test_tallies_and_atoms(level: int, rows: int) -> None:
         tally, found = module.Tally(*empty, level, 64, len(scores)), []
         for part in np.array_split(np.arange(len(scores)), 3):
             tally.add(scores[part], labels[part], None if weights is None else weights[part])
-            cells, counts, atoms = tally.contents
+            cells, counts, atoms = tally.contents()
             data = module.pack_atoms(atoms, tally.level)
             again = module.unpack_atoms(data, cells, tally.level)
             other = module.Tally(cells, counts, again, tally.level, 64, 0)
             other.merge(cells, counts, again, tally.level)
             other.coarsen(min(58, tally.level + 1))
             found.append([tally.level, cells.tolist(), counts.tolist(), data, str(again.tolist())])
-            found.append([other.level, *(str(each.tolist()) for each in other.contents)])
+            found.append([other.level, *(str(each.tolist()) for each in other.contents())])
         made.append(found)
     assert made[0] == made[1]
     assert made[0][-2][0] >= level

@@ -74,7 +74,7 @@ def uniform_mass(totals: npt.NDArray[Any], bins: int) -> Counts:
 
 def is_whole(totals: npt.NDArray[Any]) -> bool:
     """Return whether these are counts, not sums of weights."""
-    return bool(np.issubdtype(totals.dtype, np.integer))
+    return totals.dtype.kind in "iu"
 
 
 def bin_sums(counts: npt.NDArray[_Number], splits: Counts) -> npt.NDArray[_Number]:

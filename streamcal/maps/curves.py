@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from streamcal.maps import binning
 from streamcal.maps.fits_c import STEPS, Curves
-from streamcal.maps.platt import cell_logits
+from streamcal.maps.platt import cell_logits, narrowed
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import inner_edges
 from streamcal.values import Cells, Counts, Floats
@@ -66,6 +66,7 @@ def fit_curve(
     *,
     monotone: bool = True,
     squares: Floats | None = None,
+    logits: Floats | None = None,
 ) -> Curve:
     """Fit the map of ``bins="auto"``.
 
@@ -80,10 +81,13 @@ def fit_curve(
         whether neighbouring bins are pooled so that the map does not decrease.
     squares
         the sums of the squares of the weights, float64[m]; None: all are 1.
+    logits
+        the `platt.wide_logit` of the middle of each cell, float64[m]; None: it is worked out.
     """
     totals = counts[0] + counts[1]
     squares = totals.astype(np.float64) if squares is None else squares
-    labels = np.array((counts[1], totals, squares, cell_logits(cells, level)))
+    logits = cell_logits(cells, level) if logits is None else narrowed(logits)
+    labels = np.array((counts[1], totals, squares, logits))
     whole = binning.is_whole(totals)
     drawn, n = Curves(labels, whole=whole, monotone=monotone), binning.effective(totals, squares)
     # The best number grows as n^(1/3); larger ones would be chosen by noise.

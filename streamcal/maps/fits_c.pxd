@@ -16,7 +16,9 @@ cpdef Py_ssize_t pool(double[::1] means, double[::1] sizes, long long[::1] start
     m=Py_ssize_t, i=Py_ssize_t, blocks=Py_ssize_t, positives=double, total=double, one=double,
     rates="double[::1]", weights="double[::1]", firsts="long long[::1]", line="double[:, ::1]",
 )
-cpdef isotonic_line(const double[::1] logits, const double[:, ::1] masses, const double[::1] squares)
+cpdef isotonic_line(
+    const long long[::1] cells, int level, const double[:, ::1] masses, const double[::1] squares
+)
 
 
 @cython.locals(weight=double, others=double, misses=double)
@@ -78,7 +80,8 @@ cdef class Curves:
         knots="double[::1]", last=Py_ssize_t, lost=double, own=Py_ssize_t, passed=Py_ssize_t,
         i=Py_ssize_t, x=double, left=Py_ssize_t, right=Py_ssize_t, width=double, part=double, below=Py_ssize_t,
         above=Py_ssize_t, log_odds=double, forecast=double, positives=double, noise=double, misses=double,
-        weight=double,
+        weight=double, before=double, cells="const double[:, ::1]", starts="long long[:, ::1]",
+        values="double[:, ::1]", block="long long[::1]",
     )
     cdef double _judge_line(self, bint is_line, double[::1] forecasts) noexcept
     @cython.locals(
@@ -87,8 +90,11 @@ cdef class Curves:
     cpdef tuple line(self, int curve)
 
 
-@cython.locals(least=double, most=double, i=Py_ssize_t, score=double)
+@cython.locals(i=Py_ssize_t)
 cpdef cell_logits(const long long[::1] cells, int level, double[::1] out)
+
+@cython.locals(least=double, most=double, score=double)
+cdef double cell_logit(long long cell, int level) noexcept
 
 @cython.locals(
     most_steps=Py_ssize_t, most_halvings=Py_ssize_t, d=Py_ssize_t, m=Py_ssize_t, h=Py_ssize_t, i=Py_ssize_t, j=Py_ssize_t,

@@ -71,19 +71,19 @@ def isotonic(values: Floats, weights: Floats) -> tuple[Counts, Floats]:
     return starts[: blocks + 1], means[:blocks]
 
 
-def isotonic_line(logits: Floats, masses: Floats, squares: Floats) -> Floats:
+def isotonic_line(cells: Counts, level: int, masses: Floats, squares: Floats) -> Floats:
     """Return knots and values of isotonic regression, a line between its blocks, float64[2, 2 b].
 
     Both end blocks count half a positive and half a negative more.
 
     Parameters
     ----------
-    logits
-        float64[m], ascending, m at least 1.
+    cells, level
+        cells of the grid, int64[m], ascending, m at least 1: of most no logit is needed.
     masses, squares
         weights of the labels 0 and 1 of each, float64[2, m], and sums of their squares, float64[m].
     """
-    m = len(logits)
+    m = len(cells)
     means, sizes, starts = np.empty(m), np.empty(m), np.empty(m + 1, np.int64)
     rates, weights, firsts = means, sizes, starts
     for i in range(m):
@@ -97,7 +97,8 @@ def isotonic_line(logits: Floats, masses: Floats, squares: Floats) -> Floats:
     out = np.empty((2, 2 * blocks))
     line = out
     for i in range(blocks):
-        line[0, 2 * i], line[0, 2 * i + 1] = logits[firsts[i]], logits[firsts[i + 1] - 1]
+        line[0, 2 * i] = cell_logit(cells[firsts[i]], level)
+        line[0, 2 * i + 1] = cell_logit(cells[firsts[i + 1] - 1], level)
         line[1, 2 * i] = line[1, 2 * i + 1] = min(rates[i], 1.0)
     return out
 
@@ -240,7 +241,9 @@ class Curves:
         groups = put_splits(mass, groups, self._whole, self._splits) - 1
         grouped = np.empty((_ROWS, groups))
         self._sum(cells, self._splits, groups, grouped)
-        self._cells, self._mass = grouped, np.cumsum(grouped[_TOTALS])
+        self._cells, self._mass = grouped, np.zeros(groups)
+        for i in range(groups):
+            self._mass[i] = grouped[_TOTALS, i] + (self._mass[i - 1] if i else 0.0)
         summed, forecasts = np.empty((kinds, n)), np.empty((kinds, n, groups))
         losses, values = summed, forecasts
         self._judge(numbers, losses, values)
@@ -353,8 +356,11 @@ class Curves:
         for j in range(len(numbers)):
             self.draw(numbers[j])
             losses[0, j] = self._judge_line(True, forecasts[0, j])
-            if steps > 1:
+            if steps > 1 and self._lined < self._knots:
                 losses[1, j] = self._judge_line(False, forecasts[1, j])
+            elif steps > 1:  # nothing was pooled: both are one line
+                losses[1, j] = losses[0, j]
+                forecasts[1, j, :] = forecasts[0, j]
             losses[steps, j] = self._judge_steps(forecasts[steps, j])
 
     def _judge_steps(self, forecasts: Floats) -> float:
@@ -372,10 +378,11 @@ class Curves:
     def _judge_line(self, is_line: bool, forecasts: Floats) -> float:
         knots = self._blocks[_LOGITS] if is_line else self._bins[_LOGITS]
         last = (self._lined if is_line else self._knots) - 1
-        lost, own, passed = 0.0, 0, 0
-        for i in range(self._cells.shape[1]):
-            x = self._cells[_LOGITS, i]
-            while self._starts[1, own + 1] <= i:
+        lost, own, passed, before, forecast = 0.0, 0, 0, _NOWHERE, 0.0
+        cells, starts, values, block = self._cells, self._starts, self._values, self._block
+        for i in range(cells.shape[1]):
+            x = cells[_LOGITS, i]
+            while starts[1, own + 1] <= i:
                 own += 1
             while passed <= last and knots[passed] <= x:
                 passed += 1
@@ -384,16 +391,17 @@ class Curves:
             part = (x - knots[left]) / width if width > 0.0 else 0.0
             below, above = left, right
             if not is_line:
-                below, above = self._block[left], self._block[right]
-            log_odds = self._values[1, below]
-            log_odds += part * (self._values[1, above] - log_odds)
-            forecast = 1.0 / (1.0 + math.exp(-log_odds))
+                below, above = block[left], block[right]
+            log_odds = values[1, below]
+            log_odds += part * (values[1, above] - log_odds)
+            if log_odds != before:  # in a level stretch it is the same
+                before, forecast = log_odds, 1.0 / (1.0 + math.exp(-log_odds))
             forecasts[i] = forecast
-            positives, noise = self._cells[_POSITIVES, i], forecast * (1.0 - forecast)
-            misses = self._cells[_TOTALS, i] - positives
+            positives, noise = cells[_POSITIVES, i], forecast * (1.0 - forecast)
+            misses = cells[_TOTALS, i] - positives
             weight = ((1.0 - part) if below == own else 0.0) + (part if above == own else 0.0)
             lost += positives * (1.0 - forecast) ** 2 + misses * forecast**2
-            lost += 2.0 * self._cells[_SQUARES, i] * noise**2 * weight * self._moved[own]
+            lost += 2.0 * cells[_SQUARES, i] * noise**2 * weight * self._moved[own]
         return lost
 
     def steps(self) -> tuple[Counts, Floats]:
@@ -420,11 +428,16 @@ class Curves:
 
 
 def cell_logits(cells: Counts, level: int, out: Floats) -> None:
-    """Put the `platt.wide_logit` of the middle of cells of the grid, int64[m], into ``out``, float64[m]."""
-    least, most = 2.0**-1022, 1.0 - 2.0**-53
+    """Put the `cell_logit` of each cell, int64[m], into ``out``, float64[m]."""
     for i in range(len(cells)):
-        score = min(max(middle_of(cells[i] << level, (cells[i] + 1) << level), least), most)
-        out[i] = math.log(score / (1.0 - score))
+        out[i] = cell_logit(cells[i], level)
+
+
+def cell_logit(cell: int, level: int) -> float:
+    """Return the `platt.wide_logit` of the middle of a cell of the grid."""
+    least, most = 2.0**-1022, 1.0 - 2.0**-53
+    score = min(max(middle_of(cell << level, (cell + 1) << level), least), most)
+    return math.log(score / (1.0 - score))
 
 
 def minimise(

@@ -9,7 +9,8 @@ If labels have weights w, counts are sums of w; the sums of w² give the effecti
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, NamedTuple, Self, TypeAlias
+from functools import cached_property
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -47,24 +48,26 @@ _FEATURES_AT_ENDS: Final = np.stack((_ENDS, np.ones(2)))
 _PARAMETERS: Final = np.linalg.inv(_FEATURES_AT_BENDS)
 
 
-class Labelled(NamedTuple):
-    """Labels counted by cell of the grid, at least one."""
+class Labelled:
+    """Labels counted by cell of the grid, at least one.
 
-    cells: Cells
-    """Cells, int32[m], ascending; none is empty."""
-    level: int
-    """Level of the grid."""
-    weighed: Weighed
-    """Labels of each class in the cells."""
-    logits: Floats
-    """Wide logits of the cells, float64[m]."""
+    Parameters
+    ----------
+    cells, level
+        cells of the grid, int32[m], ascending; none is empty.
+    weighed
+        labels of each class in the cells.
+    """
 
-    @classmethod
-    def of(cls, cells: Cells, level: int, weighed: Weighed) -> Self:
-        """Return labels with the logits of their cells."""
-        return cls(cells, level, weighed, wide_cell_logits(cells, level))
+    def __init__(self, cells: Cells, level: int, weighed: Weighed) -> None:
+        self.cells, self.level, self.weighed = cells, level, weighed
 
-    @property
+    @cached_property
+    def logits(self) -> Floats:
+        """Wide logits of the cells, float64[m]."""
+        return wide_cell_logits(self.cells, self.level)
+
+    @cached_property
     def masses(self) -> Floats:
         """Weights of the labels 0 and 1 in the cells, float64[2, m]."""
         return np.ascontiguousarray(self.weighed.masses, np.float64)
@@ -94,7 +97,7 @@ class Source(msgspec.Struct, array_like=True, frozen=True):
 
 def fit_source(sketch: ScoreSketch) -> Source:
     """Fit maps to the labelled scores of the source, at least one."""
-    labels = Labelled.of(sketch.cells, sketch.level, sketch.weighed)
+    labels = Labelled(sketch.cells, sketch.level, sketch.weighed)
     counted = labels.weighed
     counts, n = counted.masses, counted.labels
     curve, curve_loss = fit_line(labels)
@@ -132,7 +135,8 @@ def fit_line(labels: Labelled, *, monotone: bool = True) -> tuple[Line, float]:
     ``monotone``: the map must not descend.
     """
     counts, squares = labels.weighed
-    curve = fit_curve(labels.cells, labels.level, counts, squares=squares, monotone=monotone)
+    cells, level, logits = labels.cells, labels.level, labels.logits
+    curve = fit_curve(cells, level, counts, squares=squares, monotone=monotone, logits=logits)
     return _as_line(curve), curve.loss
 
 
@@ -143,7 +147,8 @@ def fit_free_curve(labels: Labelled, _before: Line | None = None) -> Line:
 
 def fit_isotonic(labels: Labelled, _before: Line | None = None) -> Line:
     """Fit isotonic regression, interpolated linearly between its blocks."""
-    return Line(*isotonic_line(labels.logits, labels.masses, labels.weighed.squares))
+    cells, level, squares = labels.cells.astype(np.int64), labels.level, labels.weighed.squares
+    return Line(*isotonic_line(cells, level, labels.masses, squares))
 
 
 def _as_line(curve: Curve) -> Line:

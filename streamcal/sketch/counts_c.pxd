@@ -57,6 +57,11 @@ cdef class Tally:
     cdef double[::1] _atoms
 
     @cython.locals(
+        size=Py_ssize_t, rows=Py_ssize_t, i=Py_ssize_t, row=Py_ssize_t, place=Py_ssize_t, cells="int[::1]",
+        counts="double[:, ::1]", atoms="double[::1]", places="const long long[::1]",
+    )
+    cpdef tuple contents(self)
+    @cython.locals(
         i=Py_ssize_t, size=Py_ssize_t, place=Py_ssize_t, labelled=bint, direct=bint, score=double, atom=double,
         key="long long", level=int, slots="int[::1]", counts="double[:, ::1]", atoms="double[::1]",
         weighted=bint, label=int, weight=double,
@@ -66,8 +71,8 @@ cdef class Tally:
     cpdef merge(self, object cells, const double[:, :] counts, const double[::1] atoms, int level)
     @cython.locals(i=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t, up=int, cell="long long")
     cpdef coarsen(self, int level)
-    @cython.locals(i=Py_ssize_t)
-    cdef _index(self, Py_ssize_t size)
+    @cython.locals(i=Py_ssize_t, place=Py_ssize_t, row=Py_ssize_t)
+    cdef _begin(self, const long long[::1] cells, const double[:, :] counts, const double[:] atoms)
     @cython.locals(slot=Py_ssize_t, place=Py_ssize_t, row=Py_ssize_t)
     cdef inline Py_ssize_t _place(self, long long key) except -1
     @cython.locals(slot=Py_ssize_t, last=Py_ssize_t)

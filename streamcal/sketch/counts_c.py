@@ -94,7 +94,7 @@ def middle_of(first: int, end: int) -> float:
     There must be a score with such a key. Close to 1 there are fewer scores than keys.
     """
     score = score_of(min((first + end) >> 1, _LAST_KEY))
-    if end <= _LAST_KEY and score >= score_of(end):
+    if _HALF_KEY < end <= _LAST_KEY and score >= score_of(end):
         return score_of(first)
     return score
 
@@ -148,9 +148,11 @@ def pack_atoms(atoms: Floats, level: int) -> bytes:
     bits, offsets = flags, places
     for i in range(len(atoms)):
         atom = atoms[i]
-        if atom == atom and _told(key_of(atom)) == atom:
+        if atom != atom:
+            continue
+        offset = key_of(atom)
+        if _told(offset) == atom:
             bits[i >> 3] |= 128 >> (i & 7)
-            offset = key_of(atom)
             for _ in range(width):
                 offsets[packed] = offset & 255
                 offset >>= 8
@@ -168,9 +170,10 @@ def unpack_atoms(data: bytes, cells: Cells, level: int) -> Floats:
         if the bytes do not hold them.
     """
     bits, width, size = data, _width(level), (len(cells) + 7) // 8
-    atoms = np.full(len(cells), np.nan)
+    atoms = np.empty(len(cells))
     first, out, end, inside = cells.astype(np.int64) << level, atoms, size, len(bits) >= size
     for i in range(len(cells) if inside else 0):
+        out[i] = _SEVERAL
         if bits[i >> 3] & (128 >> (i & 7)):
             end += width
             inside = inside and end <= len(bits)
@@ -222,31 +225,36 @@ class Tally:
     def __init__(
         self, cells: Cells, counts: Floats, atoms: Floats, level: int, max_cells: int, more: int
     ) -> None:
-        size, room = len(cells), min(max_cells, len(cells) + more)
+        room = min(max_cells, len(cells) + more)
         self.level = level
         """The level of the cells."""
         self.appended = False
         """Whether the order of the cells has changed: they are not in that of the beginning any more."""
         self._size, self._room = 0, room
-        places, rows, scores = np.empty(room, np.int64), np.empty((room, len(counts))), np.empty(room)
-        places[:size], rows[:size], scores[:size] = cells, counts.T, atoms
-        self._cells, self._counts, self._atoms = places, rows, scores
+        self._cells, self._counts = np.empty(room, np.int64), np.empty((room, len(counts)))
+        self._atoms = np.empty(room)
         bits, every = max(4, (4 * room - 1).bit_length()), (LAST_KEY >> level) + 1
         self._shift = 32 - bits
         # Most often the level is so coarse that each cell can have a slot of its own.
         self._direct = every <= 8 * room
-        self._slots = np.full(every if self._direct else 1 << bits, -1, np.int32)
-        self._index(size)
+        self._slots = np.empty(every if self._direct else 1 << bits, np.int32)
+        self._slots[:] = -1
+        self._begin(cells.astype(np.int64), counts, atoms)
 
-    @property
     def contents(self) -> tuple[Cells, Floats, Floats]:
-        """The cells, ascending, with their counts, float64[rows, m], and their atoms."""
-        cells, atoms = np.asarray(self._cells)[: self._size], np.asarray(self._atoms)[: self._size]
-        counts = np.asarray(self._counts)[: self._size]
+        """Return the cells, ascending, with their counts, float64[rows, m], and their atoms."""
+        size, rows = self._size, self._counts.shape[1]
+        order = np.arange(size)
         if self.appended:
-            order = np.argsort(cells, kind="stable")
-            cells, counts, atoms = cells[order], counts[order], atoms[order]
-        return cells.astype(np.int32), counts.T, atoms
+            order = np.argsort(np.asarray(self._cells)[:size], kind="stable")
+        all_cells, all_counts, all_atoms = np.empty(size, np.int32), np.empty((rows, size)), np.empty(size)
+        places, cells, counts, atoms = order, all_cells, all_counts, all_atoms
+        for i in range(size):
+            place = places[i]
+            cells[i], atoms[i] = self._cells[place], self._atoms[place]
+            for row in range(rows):
+                counts[row, i] = self._counts[place, row]
+        return all_cells, all_counts, all_atoms
 
     def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
         """Add checked scores, float64[n], with their labels, int8[n]; without labels, all count as 0.
@@ -304,10 +312,13 @@ class Tally:
                 for row in range(self._counts.shape[1]):
                     self._counts[place, row] += self._counts[i, row]
 
-    def _index(self, size: int) -> None:
-        """Enter the first so many cells into the hash table."""
-        for i in range(size):
-            self._take(self._slot(self._cells[i]), self._cells[i])
+    def _begin(self, cells: Counts, counts: Floats, atoms: Floats) -> None:
+        """Enter the first cells into the hash table."""
+        for i in range(len(cells)):
+            place = self._take(self._slot(cells[i]), cells[i])
+            self._atoms[place] = atoms[i]
+            for row in range(len(counts)):
+                self._counts[place, row] = counts[row, i]
 
     def _place(self, key: int) -> int:
         """Return the place of a key's cell, which becomes occupied; the grid may be coarsened for it."""

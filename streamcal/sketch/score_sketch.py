@@ -114,7 +114,7 @@ class ScoreSketch:
     @property
     def totals(self) -> Counts:
         """Exact number of scores per occupied cell, int64[m]."""
-        totals: Counts = self._counts.sum(axis=0, dtype=np.int64)
+        totals: Counts = self.counts.sum(axis=0)  # numpy adds up faster what it need not convert
         return totals
 
     @property
@@ -144,7 +144,8 @@ class ScoreSketch:
     def weighed(self) -> Weighed:
         """Weighted labels of each cell; equal to `counts` if no label has a weight."""
         if self._sums is None:
-            return Weighed(self.counts, self.totals.astype(np.float64))
+            counts = self.counts
+            return Weighed(counts, counts.sum(axis=0).astype(np.float64))
         return Weighed(self._sums[:2], self._sums[2])
 
     @property
@@ -201,8 +202,8 @@ class ScoreSketch:
 
         ``weights`` are those of the labels, float64[n]; None: all are 1.
         """
-        columns = scores if labels is None else labels, scores if weights is None else weights
-        if (labels is not None) != self.labelled or any(len(column) != len(scores) for column in columns):
+        lengths = len(scores if labels is None else labels), len(scores if weights is None else weights)
+        if (labels is not None) != self.labelled or lengths != (len(scores), len(scores)):
             raise ValueError(f"{len(scores)} scores with other labels or weights for {self!r}")
         weights = weighing.other_than_one(weights)
         tally = self._tally(len(scores), weighted=weights is not None)
@@ -302,7 +303,7 @@ class ScoreSketch:
     def _take(self, tally: Tally) -> None:
         """Replace the contents by those of a tally."""
         self._level = tally.level
-        cells, rows, atoms = tally.contents
+        cells, rows, atoms = tally.contents()
         counted = len(self._counts)
         self._keep(cells, rows[:counted], atoms)
         self._sums = np.ascontiguousarray(rows[counted:]) if len(rows) > counted else None

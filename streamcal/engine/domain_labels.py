@@ -204,19 +204,14 @@ class DomainLabels(counts_c.LabelBuffer):
     # Reading
 
     def since(self, number: int) -> LabelRun:
-        """Return a copy of the labels from this number on."""
+        """Return views of the labels from this number on: do not keep them."""
         first = number - self.start
         return LabelRun(
-            self._part(_SCORES, first).copy(),
-            self._part(_LABELS, first).copy(),
-            self._index_since(first).copy(),
-            self._part(_WEIGHTS, first).copy() if self.weighted else None,
+            self._part(_SCORES, first),
+            self._part(_LABELS, first),
+            self._part(_INDEX, first) if self._keeps_index else np.empty(0, np.int64),
+            self._part(_WEIGHTS, first) if self.weighted else None,
         )
-
-    def _index_since(self, first: int) -> Counts:
-        """Return a view of the numbers of predictions from this place on; empty if they are not kept."""
-        index: Counts = self._part(_INDEX, first) if self._keeps_index else np.empty(0, np.int64)
-        return index
 
     def flush(self) -> None:
         """Sort the labels that wait into the log."""

@@ -34,7 +34,7 @@ cdef class Snapshot:
     cdef const double[::1] _odds, _slopes
     cdef double _least, _most
 
-    @cython.locals(k=Py_ssize_t, line=Line)
+    @cython.locals(k=Py_ssize_t, line=Line, before=Line)
     cdef void put(self, double score, double logit, double[::1] out) noexcept
     @cython.locals(k=Py_ssize_t, value=double, weight=double, served=double, log_odds=double, j=Py_ssize_t)
     cdef double mixed(self, double score, double logit, double[::1] row) noexcept
@@ -74,9 +74,15 @@ cpdef forecast(Snapshot snapshot, const double[::1] scores, const double[::1] lo
     tracked="double[:, ::1]", sloped="double[:, ::1]",
 )
 cpdef tuple lose(
-    Snapshot arrival, tuple served, const long long[::1] which, tuple cells, const double[:] scores,
+    Snapshot arrival, list served, const long long[::1] which, tuple cells, const double[:] scores,
     const signed char[:] labels, tuple limits, const double[::1] counted
 )
+
+@cython.locals(k=Py_ssize_t)
+cdef void put_losses(
+    const double[::1] forecasts, int label, double least, double most, double weight, double[:, :, ::1] out,
+    Py_ssize_t kind, Py_ssize_t i
+) noexcept
 
 @cython.locals(inside=double)
 cdef double loss_of(double forecast, int label, double least, double most) noexcept

@@ -8,16 +8,13 @@ Compiled where there is a C compiler; `forecasts_c.pxd` has the types.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
 from streamcal.values import Bytes, Counts, Floats, Labels
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 __all__ = [
     "SLOPES",
@@ -174,9 +171,14 @@ class Snapshot:
 
         ``logit`` is its `platt.wide_logit`.
         """
+        before = None
         for k in range(self._parts.shape[1]):
             line = self.lines[k]
-            out[k] = shifted(self._odds[k], score if line is None else line.one(logit))
+            if k > 0 and line is before and self._odds[k] == self._odds[k - 1]:
+                out[k] = out[k - 1]  # windows that are not full have one line
+            else:
+                out[k] = shifted(self._odds[k], score if line is None else line.one(logit))
+            before = line
 
     def mixed(self, score: float, logit: float, row: Floats) -> float:
         """Return the mixture for one score; ``row``, float64[K], gets the forecast of every candidate."""
@@ -218,7 +220,8 @@ class MixedSteps:
     def __init__(self, cells: tuple[Floats, Floats, Floats], snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._edges, self._middles, self._logits = cells
-        self._values = np.full(len(self._middles), np.nan)  # NaN: not worked out yet
+        self._values = np.empty(len(self._middles))
+        self._values[:] = np.nan  # not worked out yet
         self._row = np.empty(snapshot.weights.shape[1])
 
     def one(self, score: float) -> float:
@@ -274,7 +277,7 @@ def forecast(snapshot: Snapshot, scores: Floats, logits: Floats, out: Floats) ->
 
 def lose(
     arrival: Snapshot,
-    served: Sequence[Snapshot],
+    served: list[tuple[int, Snapshot]],
     which: Counts | None,
     cells: tuple[Floats, Floats, Floats] | None,
     scores: Floats,
@@ -289,8 +292,8 @@ def lose(
     arrival
         the snapshot served when the labels came.
     served, which
-        snapshots, and for each label the index of the one served when its prediction was made, int64[n].
-        None: the snapshot served on arrival.
+        numbers of steps and snapshots; and for each label the index of the one served when its prediction
+        was made, int64[n], behind the last that served on arrival. None: it is that for all.
     cells
         inner edges of the table served on arrival, and the scores and wide logits at which it forecasts;
         None: the snapshot served on arrival is evaluated at the scores themselves.
@@ -326,14 +329,13 @@ def lose(
             else:
                 place = interval_of(edges, score)
                 arrival.put(middles[place], places[place], row)
-            for k in range(candidates):
-                losses[kinds - 1, k, i] = weight * loss_of(row[k], labels[i], least, most)
+            put_losses(row, labels[i], least, most, weight, losses, kinds - 1, i)
         then = arrival
         if which is not None:
-            then = served[which[i]]
+            if which[i] < len(served):
+                then = snapshot_of(served[which[i]])
             then.put(score, x, row)
-            for k in range(candidates):
-                losses[0, k, i] = weight * loss_of(row[k], labels[i], least, most)
+            put_losses(row, labels[i], least, most, weight, losses, 0, i)
         for tracker in range(2):
             mixed = 0.0
             for k in range(candidates):
@@ -350,6 +352,17 @@ def lose(
                 loss = weight * loss_of(then.drawn(mixed, log_odds, j), labels[i], least, most)
             sloped[j, i] = loss
     return out
+
+
+def put_losses(
+    forecasts: Floats, label: int, least: float, most: float, weight: float, out: Floats, kind: int, i: int
+) -> None:
+    """Put the weighted `loss_of` each forecast, float64[K], into ``out``, float64[k, K, n]."""
+    for k in range(len(forecasts)):
+        if k > 0 and forecasts[k] == forecasts[k - 1]:  # a logarithm less
+            out[kind, k, i] = out[kind, k - 1, i]
+        else:
+            out[kind, k, i] = weight * loss_of(forecasts[k], label, least, most)
 
 
 def loss_of(forecast: float, label: int, least: float, most: float) -> float:

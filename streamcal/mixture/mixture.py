@@ -218,7 +218,7 @@ class Mixture(Part, dict=True):
             part = slice(start, start + _SOURCE_STEP)
             told, counted = labels[part], shares[part]
             now = self._snapshot(self.observed, None, earlier=True)
-            logits, losses, tracked, _ = lose(now, (), None, None, scores[part], told, now.limits, counted)
+            logits, losses, tracked, _ = lose(now, [], None, None, scores[part], told, now.limits, counted)
             self.weights.track(losses, np.zeros_like(tracked), counted, earlier=None)
             self.online.learn(logits, told, counted)
             self.windows.add(scores[part], labels[part], None if weights is None else weights[part])
@@ -403,14 +403,12 @@ class Mixture(Part, dict=True):
         """
         entries, arrival = self.snapshots.entries, self.snapshots.arrival
         is_latest = arrival is entries[-1][1]
-        served: tuple[Snapshot, ...] = ()
         which = None
         if prediction_index is not None:
-            index, least = self.snapshots.served_at(prediction_index)
-            if least < len(entries) - is_latest:
-                served, which = (*(snapshot for _, snapshot in entries), arrival), index
+            which, least = self.snapshots.served_at(prediction_index)
+            which = which if least < len(entries) - is_latest else None
         cells = self.table.cells if is_latest else None
-        return lose(arrival, served, which, cells, scores, labels, self._limits(), shares)
+        return lose(arrival, entries, which, cells, scores, labels, self._limits(), shares)
 
     def _reason(self, before: int, leader: int) -> str:
         """Return the reason why another candidate leads than before."""

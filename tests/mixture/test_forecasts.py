@@ -162,7 +162,7 @@ def test_late_forecasts_are_those_of_the_snapshot_served_then(round_: int, expos
         ((0.02, 0.9), np.ones(len(z))),
         ((1e-9, 1.0 - 1e-9), rng.uniform(0.1, 3.0, len(z))),
     ):
-        lost = lose(arrival, (*held, arrival), which, None, z, labels, limits, shares)
+        lost = lose(arrival, [*enumerate(held)], which, None, z, labels, limits, shares)
         logits, losses, tracked, sloped = lost
         assert logits == pytest.approx(logits_of(z))
         expected = shares * log_losses(forecasts(arrival, z, logits), labels, *limits)
@@ -235,7 +235,7 @@ def test_a_map_says_what_its_candidates_say_in_the_middle_of_the_interval(source
         mixed = MixedSteps(table.cells, snapshot).values()
         assert mixed == pytest.approx(served(snapshot, forecasts(snapshot, points)), abs=1e-12)
         serving = RecalibrationMap(version=1, edges=tuple(edges.tolist()), values=tuple(mixed.tolist()))
-        _, losses, _, sloped = lose(snapshot, (), None, table.cells, z, labels, wide, ones)
+        _, losses, _, sloped = lose(snapshot, [], None, table.cells, z, labels, wide, ones)
         said = np.where(labels == 1, np.exp(-losses[0]), 1.0 - np.exp(-losses[0]))
         assert served(snapshot, said) == pytest.approx(serving.predict_many(z), abs=1e-7)
         if snapshot.knows:  # and so is what is scored with each slope
@@ -257,7 +257,7 @@ def sketched(scores: Floats, labels: Labels) -> ScoreSketch:
 
 
 def labelled(sketch: ScoreSketch) -> Labelled:
-    return Labelled.of(sketch.cells, sketch.level, sketch.weighed)
+    return Labelled(sketch.cells, sketch.level, sketch.weighed)
 
 
 @pytest.mark.parametrize("n", [1, 40])

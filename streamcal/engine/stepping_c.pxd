@@ -3,7 +3,7 @@ cimport cython
 from streamcal.engine cimport event_rules_c
 from streamcal.join cimport rules_c
 
-cdef int _END, _EVENT, _BEGUN, _EXPIRES, _DONE, _LABELLED
+cdef int _END, _EVENT, _EXPIRES, _DONE, _LABELLED
 cdef Py_ssize_t _UNKNOWN, _REAL, _PAIR, _AHEAD, _PLAIN
 cdef double _NO_TIME, _UNTIMED, _LATEST, _HEAVIEST
 
@@ -36,7 +36,6 @@ cdef class BlockSteps:
     cdef bint _is_target
     cdef list _versions, _memos, _limits, _unasked
     cdef object _kept
-    cdef tuple _emissions
 
     @cython.locals(
         rows=rules_c.JoinRules, ids=cython.p_uchar, is_target=bint, at=Py_ssize_t, ahead=Py_ssize_t, has_odd=bint, has_codes=bint,
@@ -45,7 +44,7 @@ cdef class BlockSteps:
         is_prediction=bint, row=Py_ssize_t, real=Py_ssize_t, engine=event_rules_c.EventRules, prediction_index=cython.longlong,
         served=event_rules_c.ServedMap, probability=double, weight=double, chance=double, asked=int, predicted_at=double, latest=double, code=Py_ssize_t, begun=tuple, learned=tuple,
     )
-    cdef int _loop(self, Py_ssize_t end) except -1
+    cdef int _loop(self, Py_ssize_t end, emits) except -1
     @cython.locals(rows=rules_c.JoinRules, ids=cython.p_uchar, row=Py_ssize_t, weight=double)
     cdef int _is_asked(self, Py_ssize_t at) except -2
     cdef bint _find_engine(self, Py_ssize_t code) except -1

@@ -56,12 +56,12 @@ __all__ = [
 AT_MOST: Final = 8192
 """Number of events taken at a time: the next ones use the same memory again."""
 
-END, EVENT, BEGUN, EXPIRES = 0, 1, 2, 3
-"""Reasons why the loop ends: at the end, before an event for `step`, behind one that has begun something,
-before an event by whose time something expires."""
+END, EVENT, EXPIRES = 0, 1, 2
+"""Reasons why the loop ends: at the end, before an event for `step`, before an event by whose time something
+expires."""
 
 # As C has them.
-_END, _EVENT, _BEGUN, _EXPIRES = END, EVENT, BEGUN, EXPIRES
+_END, _EVENT, _EXPIRES = END, EVENT, EXPIRES
 _DONE, _LABELLED, _REAL, _PAIR, _AHEAD = DONE, LABELLED, REAL, PAIR, AHEAD
 _UNKNOWN: Final = -1
 _NO_TIME: Final = float("-inf")
@@ -245,8 +245,6 @@ class Taken(NamedTuple):
     """Weights of these labels."""
     unasked: Sequence[int]
     """Indices of the labels that were not asked for: they did nothing."""
-    emissions: tuple[Emission, ...]
-    """Emissions of the last event."""
 
 
 class BlockSteps:
@@ -303,18 +301,20 @@ class BlockSteps:
         self._kept = block.kept
         self._is_target = block.domain == "target"
 
-    def take(self, at: int) -> Taken:
-        """Take events from one on; results and state are the same as with `step` for each."""
+    def take(self, at: int, emits: Callable[[Emission], None]) -> Taken:
+        """Take events from one on; results and state are the same as with `step` for each.
+
+        ``emits`` is called with each emission of an engine, right behind the event.
+        """
         block, rows = self._block, self._rows
         if rows.renumbered != self._renumbered:
             self.begin(block)
         self._predictions = self._joins = 0
         self._versions, self._memos = list[int](), list[Memo]()
         self._limits, self._unasked = list[Any](), list[int]()
-        self._emissions: tuple[Emission, ...] = ()
         self._engine, self._code = None, _UNKNOWN
         self._at = at
-        why = self._loop(min(at + AT_MOST, len(block)))
+        why = self._loop(min(at + AT_MOST, len(block)), emits)
         self._engine = None
         counts = self.join.counts
         counts.predictions += self._predictions
@@ -342,10 +342,9 @@ class BlockSteps:
             self._memos,
             real[5, joins],
             self._unasked,
-            self._emissions,
         )
 
-    def _loop(self, end: int) -> int:
+    def _loop(self, end: int, emits: Callable[[Emission], None]) -> int:
         """Take events in turn until this one; return the reason why the loop ended."""
         rows, ids, is_target = self._rows, self._ids, self._is_target
         at, has_odd, has_codes = self._at, len(self._odd) > 0, len(self._codes) > 0
@@ -459,10 +458,8 @@ class BlockSteps:
                 )
                 begun = begun + learned if learned else begun
             at += 1
-            if begun:
-                self._emissions = begun
-                why = _BEGUN
-                break
+            for emission in begun:
+                emits(emission)
         self._predictions, self._joins, self._at = predictions, joins, at
         return why
 

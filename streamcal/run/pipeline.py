@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import repeat
 from typing import Any, Final
 
@@ -320,10 +321,10 @@ class Pipeline(RunState):
         at = steps = 0
         if self._taking is None or self._taking.join is not self.join:  # `restore` replaces it
             self._taking = BlockSteps(self.join, self.engines.of, self.engines.admits, self.sampler)
-        taking = self._taking
+        taking, emits = self._taking, partial(self._emit, outcome=outcome)
         taking.begin(block)
         while at < len(block):
-            taken = taking.take(at)
+            taken = taking.take(at, emits)
             self.processed += taken.end - at
             self._emit_block(batch, taken, block, outcome)
             few, at = taken.end - at < _FEW, taken.end
@@ -349,8 +350,6 @@ class Pipeline(RunState):
         for index in taken.unasked:
             why = Refusal("label_not_asked", {"id": block.ids[index]})
             outcome.rejects.append(self._reject(batch.origin(index), why))
-        for emission in taken.emissions:
-            self._emit(emission, outcome)
 
     def end(self) -> None:
         """Say that the inputs have ended, before the last batch is committed. Raises as `calibrate`."""

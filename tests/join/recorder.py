@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import msgspec
 import numpy as np
 from hypothesis import strategies as st
 
@@ -59,7 +60,8 @@ def entries_of(table: IdTable, queue: int) -> list[tuple[str, Entry]]:
     found = list[tuple[str, Entry]]()
     for pack in table.packs():
         if pack.kind == KINDS[queue]:
-            rows, (sizes, *_), _ = PackRows.of(pack, range(1 << 16), 1 << 16)
+            rows = msgspec.msgpack.decode(pack.data, type=PackRows)
+            sizes = np.frombuffer(rows.columns[0], np.uint16)
             for end, size in zip(sizes.cumsum().tolist(), sizes.tolist(), strict=True):
                 id_ = rows.text[end - size : end].decode()
                 found.append((id_, entry_of(table, table.known(id_))))

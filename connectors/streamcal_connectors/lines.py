@@ -96,8 +96,8 @@ class _Block:
         if not count:
             return self.start.record()
         lines = count if self.lines is None else self.lines[count - 1] + 1
-        size = sum(map(len, self._texts[:lines])) + lines
-        prefix = self.before.extend(self.data[:size])
+        breaks = np.flatnonzero(np.frombuffer(self.data, np.uint8) == _BREAK)
+        prefix = self.before.extend(self.data[: int(breaks[lines - 1]) + 1])
         fingerprint = self.end.fingerprint and prefix.fingerprint
         return _Position(prefix.size, self.start.line + lines, fingerprint).record()
 

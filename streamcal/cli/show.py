@@ -109,7 +109,7 @@ def show_table(found: Contents) -> Group:
     """Format the result of `served` as tables of 80 columns: the newest versions, groups, closing table."""
     moved = _table(
         "Map versions, and what was certified of them: risk at most",
-        ("time", "key", "version", "weights", "of h", "in target"),
+        ("time", "key", "version", "leader or weights", "of h", "in target"),
         left=("time", "key"),
     )
     for row in found.versions:
@@ -119,7 +119,7 @@ def show_table(found: Contents) -> Group:
             None if row.time is None else show_time(row.time, "%Y-%m-%d %H:%M"),
             row.key,
             row.version,
-            ", ".join(f"{weight:.3f}" for weight in row.weights),
+            row.mixture["leader"] if row.mixture else ", ".join(f"{weight:.3f}" for weight in row.weights),
             *("no claim" if risk is not None and risk >= NO_CLAIM else risk for risk in risks),
         )
         moved.add_row(*map(shown_value, cells))

@@ -78,6 +78,10 @@ def begin(
     """
     gc.set_threshold(_COLLECTED)
     options, stop = read_options(given), Stop()
+    try:
+        options = options if shard is None else options.of_shard(shard.of)
+    except ValueError as error:
+        fail(str(error), Exit.USAGE)
     connectors = Connectors(options.connectors, stop, shard)
     refuse_same(connectors, [*named(given), *more])
     return options, stop, connectors

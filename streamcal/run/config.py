@@ -197,6 +197,27 @@ class RunConfig(_Options):
         if why := self.engines.config.why_unweighted:
             raise ValueError(f"[sampling] makes labels count for others: {why}")
 
+    def of_shard(self, shards: int) -> Self:
+        """Return the options of one of so many runs: each has an equal part of a number in a day.
+
+        Raises
+        ------
+        ValueError
+            if a capacity is no multiple of the number of runs.
+        """
+        a_day, capacity = self.sampling.labels_per_day, self.decision.capacity_per_day
+        sampling, decision = self.sampling, self.decision
+        if a_day is not None:
+            sampling = sampling.model_copy(update={"labels_per_day": a_day / shards})
+        if capacity is not None:
+            if capacity % shards:
+                raise ValueError(
+                    f"[decision] capacity_per_day: {shards} shards cannot share {capacity} equally: give a"
+                    f" multiple of {shards}, such as {max(capacity // shards, 1) * shards}"
+                )
+            decision = decision.model_copy(update={"capacity_per_day": capacity // shards})
+        return self.model_copy(update={"sampling": sampling, "decision": decision})
+
     def added(self, decide: Decide | None = None) -> list[Added]:
         """Return the fields that rows have beyond the answers; ``decide`` decides, by the rule if None."""
         if self.decision.rule is not None and decide is None:

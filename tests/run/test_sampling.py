@@ -105,6 +105,16 @@ def test_a_table_that_samples_nothing_or_else_is_refused(budget: Any) -> None:
         RunConfig.model_validate({"sampling": budget})
 
 
+def test_shards_share_what_is_a_number_in_a_day() -> None:
+    """Each of twelve shards asked for the labels of all."""
+    tables = {"sampling": {"labels_per_day": 300}, "decision": {"capacity_per_day": 24}}
+    options = RunConfig.model_validate(tables).of_shard(12)
+    assert options.sampling.sampler == Sampler(labels_per_day=25.0)
+    assert options.decision.capacity_per_day == 2
+    with pytest.raises(ValueError, match="5 shards cannot share 24 equally: .* such as 20"):
+        RunConfig.model_validate(tables).of_shard(5)
+
+
 def test_another_seed_is_refused_on_a_store() -> None:
     """By another seed, half of the labels that had been asked for were rejected."""
     first = Pipeline(RunConfig.model_validate(BUDGET))

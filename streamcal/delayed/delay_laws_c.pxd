@@ -14,7 +14,7 @@ cdef double _PSEUDO, _SMOOTH, _ENOUGH, _REACH, _MATURE, _RECENT, _FACTOR, _ERROR
 cdef class DelayLaws:
     cdef public long long n, k
     cdef public double now, origin, spacing, z, power, never, p, full, most
-    cdef public bint by_time, on, known
+    cdef public bint by_time, on, known, drawn
     cdef public int late
     cdef public int _first, _low, _high
     cdef public double _earlier, _before, _latest
@@ -33,6 +33,11 @@ cdef class DelayLaws:
     @cython.locals(i=Py_ssize_t, y=int, band=int)
     cpdef begin(self)
     cpdef long long remaining(self) noexcept
+    cpdef ask(self)
+    @cython.locals(count="long long", i=Py_ssize_t)
+    cpdef long long asked(self) noexcept
+    @cython.locals(before="long long", span="long long", j=Py_ssize_t)
+    cpdef long long rank(self, long long index, Py_ssize_t i) noexcept
     @cython.locals(ends=bint)
     cpdef bint predict_many(self, long long count) except -1
     cpdef bint predict(self, double time) except -1

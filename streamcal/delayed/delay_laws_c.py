@@ -84,7 +84,7 @@ def _columns(limit: int) -> list[Any]:
     """Return memory for so many cohorts."""
     shapes = (
         (np.int64, ()),  # number of the first prediction
-        (np.int64, ()),  # number of predictions
+        (np.int64, ()),  # number of predictions that are to get a label
         (np.float64, ()),  # time
         (np.int64, (2,)),  # labels told of each class
         (np.int64, (2,)),  # labels released of each class
@@ -110,6 +110,8 @@ class DelayLaws:
     def __init__(self) -> None:
         self.n = 0
         """Number of predictions."""
+        self.drawn = False
+        """Whether only some are to get a label: those of `ask`, which are then all that a cohort has."""
         self.k = 0
         """Number of cohorts; predictions of the last are still coming."""
         self.now = 0.0
@@ -188,6 +190,29 @@ class DelayLaws:
             self._earlier, self._before, self._latest = self._before, self._latest, time
         return self.remaining() == 0
 
+    def ask(self) -> None:
+        """Note that the latest prediction is to get a label, where only those are that are `drawn`."""
+        if self.k == 0:
+            self.begin()
+        self._size[self.k - 1] += 1
+
+    def asked(self) -> int:
+        """Return the number of predictions that are to get a label."""
+        count = 0 if self.drawn else self.n
+        for i in range(self.k if self.drawn else 0):
+            count += self._size[i]
+        return count
+
+    def rank(self, index: int, i: int) -> int:
+        """Return about how many of these come before a prediction of cohort i."""
+        if not self.drawn:
+            return index
+        before = 0
+        for j in range(i):
+            before += self._size[j]
+        span = (self._start[i + 1] if i + 1 < self.k else self.n) - self._start[i]
+        return int(before + max(0, index - self._start[i]) * self._size[i] // max(1, span))
+
     def predict_many(self, count: int) -> bool:
         """Count predictions without event times, at most `remaining`; return the same as `predict`."""
         ends = self.predict(_NO_TIME)
@@ -214,7 +239,9 @@ class DelayLaws:
         if not closed_any:
             self.origin = self.now = before = min(self.origin, time)
         self.now = max(self.now, time)
-        self._time[i], self._size[i] = time, _COHORT
+        self._time[i] = time
+        if not self.drawn:
+            self._size[i] = _COHORT
         if self.now > before and (closed_any or not self.by_time):
             self.spacing = self.now - before
             self._first = max(0, min(_BINS - 1, self.bin_of(0.25 * (self.now - before)) - 1))

@@ -63,7 +63,9 @@ def label_delays(release: LabelRelease) -> LabelDelays:
     if len(held):  # the latest cohort has no time yet
         oldest = float(release.now - time[held[0]]) if held[0] < k - 1 else 0.0
     complete = within = outage = None
-    complete_at = 0.0 if release.n - told.sum() <= (1.0 - COMPLETE) * told.sum(axis=0).min() else math.inf
+    complete_at = (
+        0.0 if release.asked() - told.sum() <= (1.0 - COMPLETE) * told.sum(axis=0).min() else math.inf
+    )
     if release.known and k > 1:
         shares = np.empty((4, k - 1))
         complete_at = min(complete_at, completeness(release, 0, shares))

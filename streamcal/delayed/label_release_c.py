@@ -282,7 +282,7 @@ class LabelRelease(DelayLaws):
             return True
         told0 = told1 = some0 = some1 = 0
         for i in range(self.k):
-            size = self._size[i] if i < self.k - 1 else self.n - self._start[i]
+            size = self._size[i] if i < self.k - 1 or self.drawn else self.n - self._start[i]
             told0 += self.told[i, 0]
             told1 += self.told[i, 1]
             if self.told[i, 0] + self.told[i, 1] < _COMPLETE * size:
@@ -296,7 +296,7 @@ class LabelRelease(DelayLaws):
             for i in range(self.k - 2, -1, -1):
                 age = self.now - self._time[i]
                 if min(self.law(0, age), self.law(1, age)) >= _COMPLETE:
-                    return int(self._start[i] + self._size[i])
+                    return int(self._start[i + 1])
         return 0
 
     # Predictions
@@ -412,8 +412,8 @@ class LabelRelease(DelayLaws):
         if self.unsettled:
             if cohort >= 0:
                 self.expected[cohort, 2] += expected
-            self.first.add(expected, label, index)
-            if weight != 1.0:  # it stands for others, too: a class may be rare, but not late
+            self.first.add(expected, label, self.rank(index, cohort) if cohort >= 0 else index)
+            if weight != 1.0 and not self.drawn:  # it stands for others: a class may be rare, but not late
                 if self.first.told:
                     self._free_all()
             elif self.n < _COHORT or index < 0:
@@ -426,7 +426,7 @@ class LabelRelease(DelayLaws):
 
     def _judge_first(self) -> None:
         """Release all labels once the first are fair."""
-        if self.first.judge(Observed(self.n, self.sum, self.squares)) and not self.late_class:
+        if self.first.judge(Observed(self.asked(), self.sum, self.squares)) and not self.late_class:
             self._free_all()
         self.late_class |= self.first.one_class_late
 
@@ -458,7 +458,7 @@ class LabelRelease(DelayLaws):
         old = FirstLabels(newest=size, before=told, expected=expected, labels=told, positives=positives)
         of_old = Observed(size, sum_, squares)
         old.judge(of_old)
-        fair = self.first.judge(Observed(self.n, self.sum, self.squares)) and (told > 0 or size == 0)
+        fair = self.first.judge(Observed(self.asked(), self.sum, self.squares)) and (told > 0 or size == 0)
         self.late_class |= self.first.one_class_late or old.one_class_late
         # … and what has come of younger ones has the classes of the older, if neither class is late.
         scale = (positives + 0.5) / (expected + 0.5)

@@ -128,10 +128,16 @@ class Engine(EventRules):
     def draw_labels(self, *, plain: bool) -> None:
         """Note that a sampler draws which labels come, see `ask_label`; ``plain``: all with one chance."""
         self._versions.draw_labels(plain=plain)
+        if self.release is not None:
+            self.release.drawn, self.release.excludes = True, False
 
-    def ask_label(self) -> None:
-        """Note that the label of the latest prediction is drawn."""
+    def ask_label(self, score: float) -> None:
+        """Note that the label of the latest prediction, which has this score, is drawn."""
         self._versions.asked = (self._versions.asked or 0) + 1
+        if self.release is not None:
+            self.release.ask()
+            if self.release.unsettled:
+                self.release.expect(self.served.forecast(score))
 
     def rate_limits(self, probability: float) -> RateLimits:
         """Return limits of the rate of label 1 at a score, which hold with this probability."""

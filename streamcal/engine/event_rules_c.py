@@ -355,7 +355,7 @@ class EventRules:
         The map version that this has begun, if it has, and the alarms that it raised, as in `answer`.
         """
         version, release = self.served.version, self.release
-        if release is not None and release.unsettled:  # labels are held until the first are fair
+        if release is not None and release.unsettled and not release.drawn:  # until the first are fair
             release.expect(self.served.forecast(score))
         begins = self._unlabelled.append(score) and self._drain_scores()
         if self._delayed and time == time and self._versions.predicted(score, time):

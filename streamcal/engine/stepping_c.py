@@ -427,7 +427,7 @@ class BlockSteps:
                         row, score, probability, time, prediction_index, is_target, code, again, drawn, memo
                     )
                     if sampler is not None and is_target and sampler.asks(rows.id_of(row), 1.0 / drawn):
-                        engine.ask_label()  # type: ignore[union-attr]
+                        engine.ask_label(score)  # type: ignore[union-attr]
                 self._whole[0, predictions] = at
                 self._whole[1, predictions] = run
                 self._real[0, predictions] = probability

@@ -286,7 +286,7 @@ class Pipeline(RunState):
         if self.join.is_waiting(row):
             self.join.weigh(row, weight)
         if event.domain == "target" and not self.options.classes and sampler.asks(event.id, 1.0 / weight):
-            self.engines.of(event.key).ask_label()
+            self.engines.of(event.key).ask_label(answer.score)
         return weight
 
     def _decide(self, answer: Recalibrated, decisions: DecisionSums) -> int:

@@ -111,7 +111,6 @@ CASES: dict[str, Case] = {
         lambda predictions, labels: (predictions.assign(label=LABELS), labels),
         error=r"in column 'label'.*drop that",
     ),
-    "no labels": Case(lambda predictions, _: (predictions,), warning=r"No labels were given", joined=0),
     # scores
     "score decimal of arrow": Case(
         lambda predictions, labels: (
@@ -131,7 +130,6 @@ CASES: dict[str, Case] = {
         times((1000 * TIMES).astype(int), LABEL_TIMES), "300 times, .*milliseconds", figures="all"
     ),
     "time of labels only": Case(ours(time=None), error=r"columns=\{\"time\": NAME\}"),
-    "time of neither": Case(both(lambda frame: frame.drop(columns="time")), warning=r"No times are known"),
     "time of labels long after": Case(theirs(time=TIMES + 200 * 86400.0), error=r"200 days after.*P200D"),
     # orders and indices
     "unsorted": Case(lambda predictions, labels: (predictions.iloc[SHUFFLED], labels.iloc[SHUFFLED[::-1]])),

@@ -491,9 +491,6 @@ def test_only_maps_are_exported(export: Any, kind: dict[str, Any]) -> None:
 def test_messages_name_what_there_is() -> None:
     with pytest.raises(TypeError, match="unknown option 'bin': did you mean 'bins'"):
         Recalibrator(bin=3)
-    with pytest.raises(ValueError, match=r"'ja'.*; positive= names the one that counts as 1"):
-        evaluate(["ja", "nein"], [0.9, 0.2])
-    assert evaluate(["ja", "nein"], [0.9, 0.2], positive="ja").brier == pytest.approx(0.025)
     lazy = pl.DataFrame({"label": [0, 1]}).lazy()
     with pytest.raises(TypeError, match="labels are a polars LazyFrame, which is not computed yet"):
         evaluate(lazy, [0.9, 0.2])

@@ -23,6 +23,8 @@ from streamcal.river import Recalibrate, RecalibratedClassifier
 from tests.inside import memo_of
 
 Row = tuple[dict[str, float], bool]
+Told = list[tuple[float, int, str, int | None]]
+"""What engines learn: score, label, domain, and the number in the memo."""
 
 
 def regression() -> base.Classifier:
@@ -75,9 +77,9 @@ def grid(stage: base.Classifier, name: str) -> list[float]:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, int, str, int | None]]:
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     """Record what engines learn, call by call."""
-    calls: list[tuple[float, int, str, int | None]] = []
+    calls: Told = []
     learn = Recalibrator.learn_one
 
     def spy(self: Recalibrator, score: float, label: int, domain: Any = "target", **kwargs: Any) -> None:
@@ -129,7 +131,7 @@ def test_options_reach_the_engine_and_bad_ones_are_refused() -> None:
 # Learning, at once and late
 
 
-def by_hand(rows: list[Row], delay: int) -> tuple[list[float], list[tuple[float, int, str, int | None]]]:
+def by_hand(rows: list[Row], delay: int) -> tuple[list[float], Told]:
     """Simulate labels that arrive ``delay`` events late: return the probabilities and what is learned."""
     model, engine = pipeline(), Recalibrator()
     probabilities, learned = [], []
@@ -154,9 +156,7 @@ def by_hand(rows: list[Row], delay: int) -> tuple[list[float], list[tuple[float,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("delay", [7, 300])
-def test_late_labels_match_a_simulation_by_hand(
-    delay: int, told: list[tuple[float, int, str, int | None]]
-) -> None:
+def test_late_labels_match_a_simulation_by_hand(delay: int, told: Told) -> None:
     rows = list(datasets.Phishing())
     expected, learned = by_hand(rows, delay)
     told.clear()
@@ -171,9 +171,7 @@ def test_late_labels_match_a_simulation_by_hand(
     assert stage.engine.target.scores == stage.engine.target.labels == len(rows)
 
 
-def test_an_immediate_label_is_learned_with_the_served_score(
-    told: list[tuple[float, int, str, int | None]],
-) -> None:
+def test_an_immediate_label_is_learned_with_the_served_score(told: Told) -> None:
     """The wrapped model is not asked a second time, even if its score has changed."""
     rows = list(datasets.Phishing().take(300))
     model, asked, scores = pipeline(), [], []
@@ -189,9 +187,7 @@ def test_an_immediate_label_is_learned_with_the_served_score(
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_which_prediction_a_label_belongs_to(
-    make: Any, told: list[tuple[float, int, str, int | None]]
-) -> None:
+def test_which_prediction_a_label_belongs_to(make: Any, told: Told) -> None:
     stage = make()
     a, b, c = {"says": 0.1}, {"says": 0.2}, {"says": 0.3}
     stage.learn_one(a, True)  # no prediction was made
@@ -209,9 +205,7 @@ def test_which_prediction_a_label_belongs_to(
 
 
 @pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_a_repeated_prediction_counts_once_and_a_dict_can_be_reused(
-    make: Any, told: list[tuple[float, int, str, int | None]]
-) -> None:
+def test_a_repeated_prediction_counts_once_and_a_dict_can_be_reused(make: Any, told: Told) -> None:
     stage, x = make(), {"says": 0.1}
     stage.predict_proba_one(x)
     stage.predict_one(x)
@@ -278,9 +272,7 @@ def test_another_class_is_refused_and_nothing_is_learned() -> None:
 
 
 @pytest.mark.parametrize(("says", "score"), [({}, 0.5), ({False: 1.0}, 0.0), ({True: 1.0}, 1.0)])
-def test_the_score_of_a_model_without_both_probabilities(
-    says: Any, score: float, told: list[tuple[float, int, str, int | None]]
-) -> None:
+def test_the_score_of_a_model_without_both_probabilities(says: Any, score: float, told: Told) -> None:
     stage = RecalibratedClassifier(Fixed())
     served = min(max(score, 1e-4), 1.0 - 1e-4)  # before any label
     assert stage.predict_proba_one({"says": says}) == pytest.approx({False: 1.0 - served, True: served})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,23 @@ def write_files(folder: Path, events: pa.Table, files: int) -> list[pa.Table]:
         pq.write_table(part, path)
         os.utime(path, (1_700_000_000 + index, 1_700_000_000 + index))  # Spark reads them in this order
     return parts
+
+
+def run_to_the_end(start: Callable[[], Any], failure: str) -> None:
+    """Start a query until one ends that does not fail in this way.
+
+    Spark gives the Python process that plans a micro-batch ten seconds to start, on any machine.
+    """
+    from pyspark.errors import StreamingQueryException
+
+    while True:
+        try:
+            start().awaitTermination()
+        except StreamingQueryException as error:
+            if failure not in str(error) and "failed to connect back" not in str(error):
+                raise
+        else:
+            return
 
 
 def one_process(events: pa.Table) -> tuple[Join, dict[Any, ScoreSketch]]:

@@ -108,10 +108,8 @@ class Embedded:
 
 @pytest.mark.parametrize("kind", one_in(2, ["classes", "segments"]))
 def test_a_stream_answers_and_learns_what_embedded_engines_do(spark: Any, tmp_path: Path, kind: str) -> None:
-    from pyspark.errors import StreamingQueryException
-
     from streamcal.spark import Batch, read_state, recalibrate_stream
-    from tests.spark.streams import write_files, write_stream
+    from tests.spark.streams import run_to_the_end, write_files, write_stream
 
     folder, checkpoint = tmp_path / "events", str(tmp_path / "check point")
     folder.mkdir()
@@ -139,24 +137,12 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(spark: Any, tmp_pa
             assert row["id"] not in written
             written[row["id"]] = row["probabilities"] if kind == "classes" else row["probability"]
 
-    done = False
-    while not done:
-        query = recalibrate_stream(
-            stream.option("maxFilesPerTrigger", 1).parquet(str(folder)),
-            write,
-            checkpoint,
-            join=JoinConfig(label_ttl=600.0),
-            buckets=2,
-            trigger={"availableNow": True},
-            **options,
-        )
-        try:
-            query.awaitTermination()
-            done = True
-        except StreamingQueryException as error:
-            # Spark gives the Python process that plans a micro-batch ten seconds to start, on any machine.
-            if "the disk is full" not in str(error) and "failed to connect back" not in str(error):
-                raise
+    files = stream.option("maxFilesPerTrigger", 1).parquet(str(folder))
+    options |= {"join": JoinConfig(label_ttl=600.0), "buckets": 2}
+    run_to_the_end(
+        lambda: recalibrate_stream(files, write, checkpoint, trigger={"availableNow": True}, **options),
+        "the disk is full",
+    )
     assert not failing
     assert written == embedded.answers
     state = read_state(spark, checkpoint)
@@ -170,6 +156,6 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(spark: Any, tmp_pa
         assert len({labels_of(each, "target").to_bytes() for each in embedded.engines.values()}) == 2
     moved = [np.abs(np.array(each) - 0.5).max() for each in written.values()]
     assert len(set(moved)) > len(moved) // 2  # not all are the score of a first engine
-    other = {"buckets": 2, **({name: given[:-1] for name, given in options.items()} or {"mode": "target"})}
+    other = options | {name: options[name][:-1] for name in ("segments", "classes") if name in options}
     with pytest.raises(ValueError, match=r"was begun with other options: (segments|classes|mode) \("):
         recalibrate_stream(stream.parquet(str(folder)), write, checkpoint, **other)

@@ -52,10 +52,8 @@ def add_hostile(folder: Path, events: pa.Table) -> tuple[pa.Table, dict[str | No
 
 
 def test_a_stream_joins_and_learns_what_one_process_does(spark: Any, tmp_path: Path) -> None:
-    from pyspark.errors import StreamingQueryException
-
     from streamcal.spark import Batch, read_state, recalibrate_stream
-    from tests.spark.streams import TTL, one_process, write_stream
+    from tests.spark.streams import TTL, one_process, run_to_the_end, write_stream
 
     folder, checkpoint = tmp_path / "events", str(tmp_path / "checkpoint")
     folder.mkdir()
@@ -76,23 +74,11 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: Any, tmp_path: P
         written.extend(rows)
         rejects.extend(rejected)
 
-    ends = []
-    while not ends or ends[-1]:
-        query = recalibrate_stream(
-            stream.option("maxFilesPerTrigger", 1).parquet(str(folder)),
-            write,
-            checkpoint,
-            join=JoinConfig(label_ttl=TTL),
-            trigger={"availableNow": True},
-            **OPTIONS,
-        )
-        try:
-            query.awaitTermination()
-            ends.append("")
-        except StreamingQueryException as error:
-            ends.append(str(error))
-            # Spark gives the Python process that plans a micro-batch ten seconds to start, on any machine.
-            assert "the disk is full" in ends[-1] or "failed to connect back" in ends[-1]
+    files = stream.option("maxFilesPerTrigger", 1).parquet(str(folder))
+    options: dict[str, Any] = {"join": JoinConfig(label_ttl=TTL), "trigger": {"availableNow": True}}
+    run_to_the_end(
+        lambda: recalibrate_stream(files, write, checkpoint, **options, **OPTIONS), "the disk is full"
+    )
     assert not failing
     state = read_state(spark, checkpoint)
     join, sketches = one_process(events)

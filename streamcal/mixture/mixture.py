@@ -254,14 +254,16 @@ class Mixture(Part, dict=True):
         shares = self.counts.add(labels, weights)
         # While no prediction is made, nothing that is mixed is served. Who observes fewer scores than labels
         # does not tell of predictions.
-        tells = n + len(labels) <= observed <= before.observed
         newest, some, fresh = look(prediction_index, before.observed, observed > before.observed)
-        if newest == AT_ONCE or (newest >= 0 and (not tells or some)):
+        made: int | None = max(observed - before.observed, 0) if newest >= 0 else 0
+        if newest == AT_ONCE or (newest >= 0 and (some or observed < n + len(labels))):
+            made = None  # it is not told
+        if made != 0:
             self.snapshots.arrival = before
         self.at_once = newest < 0 or 2 * fresh > len(prediction_index)
         index = prediction_index if newest >= 0 else None
         logits, losses, tracked, sloped = self._losses(scores, labels, index, shares)
-        self.weights.track(losses, tracked, shares, earlier=n)
+        self.weights.track(losses, tracked, shares, earlier=n, made=made)
         self.slopes.track(sloped)
         self.recent.add(losses)
         self.online.learn(logits, labels, shares)

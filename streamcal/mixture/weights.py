@@ -8,6 +8,9 @@ labels makes fast weights chase them: η is `RATE` over the mixture's own loss a
 in proportion to that loss: where labels are nearly certain, most teach nothing, and a constant share would
 wipe out the effect of the others.
 
+Of labels in bulk the last are not the next: what is served after them follows from all of them. So the share
+goes back for as many labels as predictions were made.
+
 All weights are float64[K] over the candidates (`candidates`), not negative, with sum 1. A candidate that does
 not take part has weight 0. One that sleeps keeps its weight, and the others move among themselves.
 """
@@ -71,6 +74,7 @@ _MOST_LEAD: Final = 30.0  # of one tracker over the other, in log odds
 _RATES: Final = Rates(RATE, EARLY, SHARE, _LEAD_RATE, _TRUST)
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
 _COMPOSITES: Final = 0.25  # of the first weight, with a source: a first guess, not a truth
+_CREDIT: Final = 1024.0  # labels that may come at a time, until they are in bulk
 _STRETCH: Final = 256  # labels whose losses are added up to say why a candidate leads
 _DELAYED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
 
@@ -127,6 +131,8 @@ class Weights(Part, dict=True):
     """Lead of the first tracker, in log odds of its weight."""
     sourced: bool = False
     """Whether the composites take part."""
+    credit: Annotated[float, msgspec.Meta(ge=0.0, le=_CREDIT)] = _CREDIT
+    """Number of predictions for which no share has gone back yet, at most `_CREDIT`."""
 
     @classmethod
     def begun(cls, candidates: tuple[Candidate, ...] = CANDIDATES) -> Self:
@@ -168,6 +174,7 @@ class Weights(Part, dict=True):
         counted: Floats | None = None,
         *,
         earlier: int | None,
+        made: int | None = None,
     ) -> None:
         """Move the weights by log losses.
 
@@ -183,9 +190,15 @@ class Weights(Part, dict=True):
         earlier
             Number of target labels that came before. None: the labels are the source's, to which the
             composites were fitted: these sleep.
+        made
+            Number of predictions made since the step before, ≥ 0; None: it is not known, and is enough.
         """
         roles = self._roles
         asleep = roles.asleep if earlier is None else roles.delayed.view(np.uint8)
+        n = losses.shape[2]
+        credit = _CREDIT + n if made is None else self.credit + made
+        self.credit = min(max(credit - n, 0.0), _CREDIT)
+        rates = _RATES if credit >= n else _RATES._replace(share=SHARE * credit / n)
         served, before = self.served.copy(), -1.0 if earlier is None else float(earlier)
         self.lead = move(
             served,
@@ -197,7 +210,7 @@ class Weights(Part, dict=True):
             self._first,
             asleep,
             before,
-            _RATES,
+            rates,
         )
         self.served, self.tracked = served, served[1:]
 

@@ -54,10 +54,17 @@ class Recorded(Weights):
         self.labels = 0
 
     def track(
-        self, losses: Floats, tracked: Floats, counted: Floats | None = None, *, earlier: int | None = -1
+        self,
+        losses: Floats,
+        tracked: Floats,
+        counted: Floats | None = None,
+        *,
+        earlier: int | None = -1,
+        made: int | None = None,
     ) -> None:
         """Move the weights, block by block; by default, earlier labels are those of the blocks so far."""
         assert counted is None or (counted == 1.0).all()
+        assert made is None
         if earlier == -1:
             earlier = self.labels
         self.labels += losses.shape[2]

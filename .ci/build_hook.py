@@ -58,8 +58,10 @@ class CompileHook(BuildHookInterface):
 def compile_in_place(root: Path) -> None:
     """Put a compiled module beside each that is to be compiled: all of them, or none."""
     from Cython.Build import cythonize
+    from Cython.Compiler import Options
     from setuptools import Distribution, Extension
 
+    Options.buffer_max_dims = 4  # more than any array here has: a memoryview has room for so many
     # Each sum and product is rounded by itself, so that all machines give the same bits.
     flags = [] if os.name == "nt" else ["-O2", "-g0", "-ffp-contract=off", "-fno-strict-aliasing"]
     with chdir(root), tempfile.TemporaryDirectory() as made:

@@ -117,11 +117,15 @@ def test_columns_of_engines_have_the_bits_of_predict_many(spark: Any) -> None:
             }
         )
     )
-    found = frame.select(
-        recalibrated_by(classes, "scores"),
-        recalibrated_by(segmented, "score", FIELDS),
-        recalibrated_by(class_map, "scores").alias("by_map"),
-    ).toArrow()
+    found = (
+        frame.coalesce(1)
+        .select(  # each column takes a Python worker for each partition
+            recalibrated_by(classes, "scores"),
+            recalibrated_by(segmented, "score", FIELDS),
+            recalibrated_by(class_map, "scores").alias("by_map"),
+        )
+        .toArrow()
+    )
     answers = found["probabilities"].to_pylist()
     assert np.array_equal(answers[:900], classes.predict_many(rows))
     assert answers[900:] == [None] * 7

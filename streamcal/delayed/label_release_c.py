@@ -602,7 +602,7 @@ class LabelRelease(DelayLaws):
         state.more, state.held = np.array(self.more).ravel(), np.array(sizes, np.int64)
         state.cohorts = tuple(self._cohorts(int(self.k)))
         if places:
-            columns = [np.asarray(column)[places] for column in self._store[:-1]]  # but for the links
+            columns = [np.asarray(column)[places] for column in self._store[:6]]  # but for the links
             state.scores, state.labels, state.index, state.weights, state.stands, state.times = columns
             state.memos = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
         return made

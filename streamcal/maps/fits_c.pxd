@@ -40,10 +40,10 @@ cpdef put_losses_left_out(
 @cython.final
 cdef class Curves:
     cdef const double[:, ::1] _cells
-    cdef double[:, ::1] _bins, _blocks, _scratch, _values
+    cdef double[:, ::1] _numbers, _bins, _blocks, _scratch, _values
     cdef double[::1] _moved, _mass
     cdef long long[::1] _splits, _apart, _ends, _block
-    cdef long long[:, ::1] _starts
+    cdef long long[:, ::1] _places, _starts
     cdef Py_ssize_t _drawn, _lined, _knots
     cdef bint _whole, _monotone
 

@@ -217,12 +217,13 @@ class Curves:
         m = cells.shape[1]
         self._cells, self._whole, self._monotone = cells, whole, monotone
         self._mass: Floats = np.cumsum(cells[_TOTALS])
-        numbers, places = np.empty((3 * _ROWS + 1, m)), np.empty((6, m + 1), np.int64)
-        self._bins, self._blocks = numbers[:_ROWS], numbers[_ROWS : 2 * _ROWS]
+        self._numbers, self._places = np.empty((3 * _ROWS + 1, m)), np.empty((6, m + 1), np.int64)
+        self._bins, self._blocks = self._numbers[:_ROWS], self._numbers[_ROWS : 2 * _ROWS]
         # Of the steps, and of the lines: value or log-odds of each block; and its first cell, then m.
-        self._values, self._scratch = numbers[8:10], numbers[10:12]
-        self._starts, self._moved = places[:2], numbers[12]
-        self._splits, self._apart, self._ends, self._block = places[2], places[3], places[4], places[5]
+        self._values, self._scratch = self._numbers[8:10], self._numbers[10:12]
+        self._starts, self._moved = self._places[:2], self._numbers[12]
+        self._splits, self._apart = self._places[2], self._places[3]
+        self._ends, self._block = self._places[4], self._places[5]
         self._drawn = self._lined = self._knots = 0
 
     def choose(self, numbers: Counts, groups: int) -> tuple[int, int, float]:

@@ -49,15 +49,7 @@ _PARAMETERS: Final = np.linalg.inv(_FEATURES_AT_BENDS)
 
 
 class Labelled:
-    """Labels counted by cell of the grid, at least one.
-
-    Parameters
-    ----------
-    cells, level
-        cells of the grid, int32[m], ascending; none is empty.
-    weighed
-        labels of each class in the cells.
-    """
+    """At least one label, ``weighed`` by cells of a level of the grid: int32[m], ascending, none is empty."""
 
     def __init__(self, cells: Cells, level: int, weighed: Weighed) -> None:
         self.cells, self.level, self.weighed = cells, level, weighed

@@ -70,19 +70,13 @@ cpdef forecast(Snapshot snapshot, const double[::1] scores, const double[::1] lo
     kinds=Py_ssize_t, candidates=Py_ssize_t, row="double[::1]", edges="const double[:]", middles="const double[:]",
     places="const double[:]", i=Py_ssize_t, score=double, weight=double, inside=double, x=double,
     place=Py_ssize_t, k=Py_ssize_t, then=Snapshot, tracker=Py_ssize_t, mixed=double, least=double, most=double,
-    j=Py_ssize_t, loss=double, log_odds=double, n=Py_ssize_t, logits="double[::1]", losses="double[:, :, ::1]",
-    tracked="double[:, ::1]", sloped="double[:, ::1]",
+    j=Py_ssize_t, loss=double, log_odds=double, n=Py_ssize_t, kind=Py_ssize_t, is_late=bint,
+    logits="double[::1]", losses="double[:, :, ::1]", tracked="double[:, ::1]", sloped="double[:, ::1]",
 )
 cpdef tuple lose(
     Snapshot arrival, list served, const long long[::1] which, tuple cells, const double[:] scores,
     const signed char[:] labels, tuple limits, const double[::1] counted
 )
-
-@cython.locals(k=Py_ssize_t)
-cdef void put_losses(
-    const double[::1] forecasts, int label, double least, double most, double weight, double[:, :, ::1] out,
-    Py_ssize_t kind, Py_ssize_t i
-) noexcept
 
 @cython.locals(inside=double)
 cdef double loss_of(double forecast, int label, double least, double most) noexcept

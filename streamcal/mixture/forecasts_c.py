@@ -323,19 +323,21 @@ def lose(
         inside = min(max(score, _LEAST), _MOST)
         x = math.log(inside / (1.0 - inside))
         logits[i] = min(max(x, _LEAST_LOGIT), _MOST_LOGIT)
-        if which is None or kinds > 1:
-            if cells is None:
-                arrival.put(score, x, row)
+        then = arrival
+        for kind in range(kinds - 1, -1, -1):  # on arrival; as of the prediction
+            is_late = kind == 0 and which is not None
+            if is_late and which[i] < len(served):
+                then = snapshot_of(served[which[i]])
+            if is_late or cells is None:
+                then.put(score, x, row)
             else:
                 place = interval_of(edges, score)
-                arrival.put(middles[place], places[place], row)
-            put_losses(row, labels[i], least, most, weight, losses, kinds - 1, i)
-        then = arrival
-        if which is not None:
-            if which[i] < len(served):
-                then = snapshot_of(served[which[i]])
-            then.put(score, x, row)
-            put_losses(row, labels[i], least, most, weight, losses, 0, i)
+                then.put(middles[place], places[place], row)
+            for k in range(candidates):
+                if k > 0 and row[k] == row[k - 1]:  # a logarithm less
+                    losses[kind, k, i] = losses[kind, k - 1, i]
+                else:
+                    losses[kind, k, i] = weight * loss_of(row[k], labels[i], least, most)
         for tracker in range(2):
             mixed = 0.0
             for k in range(candidates):
@@ -352,17 +354,6 @@ def lose(
                 loss = weight * loss_of(then.drawn(mixed, log_odds, j), labels[i], least, most)
             sloped[j, i] = loss
     return out
-
-
-def put_losses(
-    forecasts: Floats, label: int, least: float, most: float, weight: float, out: Floats, kind: int, i: int
-) -> None:
-    """Put the weighted `loss_of` each forecast, float64[K], into ``out``, float64[k, K, n]."""
-    for k in range(len(forecasts)):
-        if k > 0 and forecasts[k] == forecasts[k - 1]:  # a logarithm less
-            out[kind, k, i] = out[kind, k - 1, i]
-        else:
-            out[kind, k, i] = weight * loss_of(forecasts[k], label, least, most)
 
 
 def loss_of(forecast: float, label: int, least: float, most: float) -> float:

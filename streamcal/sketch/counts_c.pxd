@@ -71,10 +71,10 @@ cdef class Tally:
     cpdef merge(self, object cells, const double[:, :] counts, const double[::1] atoms, int level)
     @cython.locals(i=Py_ssize_t, row=Py_ssize_t, size=Py_ssize_t, slot=Py_ssize_t, place=Py_ssize_t, up=int, cell="long long")
     cpdef coarsen(self, int level)
-    @cython.locals(i=Py_ssize_t, place=Py_ssize_t, row=Py_ssize_t)
-    cdef _begin(self, const long long[::1] cells, const double[:, :] counts, const double[:] atoms)
     @cython.locals(slot=Py_ssize_t, place=Py_ssize_t, row=Py_ssize_t)
-    cdef inline Py_ssize_t _place(self, long long key) except -1
+    cdef inline Py_ssize_t _place(self, long long key) noexcept
+    @cython.locals(size=Py_ssize_t, end=Py_ssize_t, i=Py_ssize_t, own="long long[::1]")
+    cdef _make_room(self, const double[::1] scores, Py_ssize_t first)
     @cython.locals(slot=Py_ssize_t, last=Py_ssize_t)
     cdef inline Py_ssize_t _slot(self, long long cell) noexcept
     @cython.locals(place=Py_ssize_t)

@@ -228,8 +228,6 @@ class Tally:
         room = min(max_cells, len(cells) + more)
         self.level = level
         """The level of the cells."""
-        self.appended = False
-        """Whether the order of the cells has changed: they are not in that of the beginning any more."""
         self._size, self._room = 0, room
         self._cells, self._counts = np.empty(room, np.int64), np.empty((room, len(counts)))
         self._atoms = np.empty(room)
@@ -239,7 +237,9 @@ class Tally:
         self._direct = every <= 8 * room
         self._slots = np.empty(every if self._direct else 1 << bits, np.int32)
         self._slots[:] = -1
-        self._begin(cells.astype(np.int64), counts, atoms)
+        self.merge(cells, counts, atoms, level)
+        self.appended = False
+        """Whether the order of the cells has changed: they are not in that of the beginning any more."""
 
     def contents(self) -> tuple[Cells, Floats, Floats]:
         """Return the cells, ascending, with their counts, float64[rows, m], and their atoms."""
@@ -270,6 +270,9 @@ class Tally:
             place = slots[key >> level] if direct else -1
             if place < 0:
                 place = self._place(key)
+                while place < 0:
+                    self._make_room(scores, i)
+                    place = self._place(key)
                 direct, level = self._direct, self.level
             label = labels[i] if labelled else 0
             counts[place, label] += 1.0
@@ -288,6 +291,9 @@ class Tally:
         keys = cells.astype(np.int64) << level
         for i in range(len(keys)):
             place = self._place(keys[i])
+            while place < 0:
+                self.coarsen(self.level + 1)
+                place = self._place(keys[i])
             self._join(place, atoms[i])
             for row in range(len(counts)):
                 self._counts[place, row] += counts[row, i]
@@ -312,30 +318,31 @@ class Tally:
                 for row in range(self._counts.shape[1]):
                     self._counts[place, row] += self._counts[i, row]
 
-    def _begin(self, cells: Counts, counts: Floats, atoms: Floats) -> None:
-        """Enter the first cells into the hash table."""
-        for i in range(len(cells)):
-            place = self._take(self._slot(cells[i]), cells[i])
-            self._atoms[place] = atoms[i]
-            for row in range(len(counts)):
-                self._counts[place, row] = counts[row, i]
-
     def _place(self, key: int) -> int:
-        """Return the place of a key's cell, which becomes occupied; the grid may be coarsened for it."""
+        """Return the place of a key's cell, which becomes occupied; −1 if there is no room for it."""
         slot = self._slot(key >> self.level)
         place = self._slots[slot]
-        while place < 0:
-            if self._size < self._room:
-                place = self._take(slot, key >> self.level)
-                self.appended = True
-                self._atoms[place] = _EMPTY
-                for row in range(self._counts.shape[1]):
-                    self._counts[place, row] = 0.0
-                break
-            self.coarsen(self.level + 1)
-            slot = self._slot(key >> self.level)
-            place = self._slots[slot]
+        if place < 0 and self._size < self._room:
+            place = self._take(slot, key >> self.level)
+            self.appended = True
+            self._atoms[place] = _EMPTY
+            for row in range(self._counts.shape[1]):
+                self._counts[place, row] = 0.0
         return place  # type: ignore[no-any-return]
+
+    def _make_room(self, scores: Floats, first: int) -> None:
+        """Coarsen to the level at which scores from this index on fit, as many as there are cells."""
+        size, end = self._size, min(first + self._room, len(scores))
+        keys = np.empty(size + end - first, np.int64)
+        own = keys
+        for i in range(size):
+            own[i] = self._cells[i] << self.level
+        for i in range(first, end):
+            own[size + i - first] = key_of(scores[i])
+        keys.sort()
+        apart = keys[1:] ^ keys[:-1]  # the highest bit is the level below that at which both are one cell
+        apart.sort()
+        self.coarsen(max(self.level + 1, int(apart[-self._room]).bit_length()))
 
     def _slot(self, cell: int) -> int:
         """Return the slot of a cell in the hash table: the one that has it, or the one to put it into."""

@@ -325,9 +325,11 @@ def lose(
         logits[i] = min(max(x, _LEAST_LOGIT), _MOST_LOGIT)
         then = arrival
         for kind in range(kinds - 1, -1, -1):  # on arrival; as of the prediction
-            is_late = kind == 0 and which is not None
-            if is_late and which[i] < len(served):
-                then = snapshot_of(served[which[i]])
+            is_late = False
+            if kind == 0 and which is not None:
+                is_late = True
+                if which[i] < len(served):
+                    then = snapshot_of(served[which[i]])
             if is_late or cells is None:
                 then.put(score, x, row)
             else:

@@ -97,7 +97,7 @@ def tables(shown: dict[str, Any], maps: list[dict[str, Any]], waited: Values) ->
     served, join = shown["engines"][0], shown["join"]
     newest = next(row["certificate"] for row in reversed(maps) if row["certificate"] is not None)
     rows = [
-        ("map versions", f"{served['version']:,}, of which the store keeps {len(shown['maps']):,}"),
+        ("map versions", f"{served['version']:,}, of which the store keeps {len(shown['versions']):,}"),
         ("prior of source and target", f"{served['source_prior']:.3f}, {served['target_prior']:.3f}"),
         ("certified risk of the newest one with a certificate", claimed(newest["risk"])),
         ("certified in the target", claimed(newest["target_risk"])),

@@ -88,7 +88,8 @@ class Groups(msgspec.Struct, dict=True):
         if len(places) > len(self.names):
             self.names = list(places)
             self.sums = np.concatenate([self.sums, np.zeros((len(places) - len(self.sums), _SUMS))])
-        add_labels(self.sums, np.resize(at, len(labels)), np.ascontiguousarray(forecasts), labels)
+        every = np.tile(at, len(labels) // max(len(at), 1) + 1)[: len(labels)]
+        add_labels(self.sums, every, np.ascontiguousarray(forecasts), labels)
 
     def prune(self) -> None:
         """Forget the groups with the fewest labels, once there are twice as many as are kept."""

@@ -76,7 +76,8 @@ __all__ = [
 if TYPE_CHECKING:
     from streamcal.frames import backtest
     from streamcal.multiclass.evaluation import ClassEvaluation, evaluate_classes
-    from streamcal.quality.evaluate import DecisionCurve, Evaluation, decision_curve, evaluate
+    from streamcal.quality.decision_curve import DecisionCurve, decision_curve
+    from streamcal.quality.evaluate import Evaluation, evaluate
 
     __version__: str
     """The version of the installed package."""
@@ -85,10 +86,10 @@ else:  # hidden from type checkers, which would otherwise accept any name
 
     _LAZY = {
         "ClassEvaluation": "multiclass.evaluation",
-        "DecisionCurve": "quality.evaluate",
+        "DecisionCurve": "quality.decision_curve",
         "Evaluation": "quality.evaluate",
         "backtest": "frames",
-        "decision_curve": "quality.evaluate",
+        "decision_curve": "quality.decision_curve",
         "evaluate": "quality.evaluate",
         "evaluate_classes": "multiclass.evaluation",
     }

@@ -15,7 +15,8 @@ import numpy as np
 
 from streamcal.multiclass.classes import Classes
 from streamcal.quality.class_sums import BINS, add_to_bins, figures_of
-from streamcal.quality.evaluate import Z95, Evaluation, evaluate, interval_header, interval_lines
+from streamcal.quality.evaluate import Evaluation, evaluate, interval_header, interval_lines
+from streamcal.quality.intervals import Z95
 from streamcal.values import Counts, Floats, check_order
 
 if TYPE_CHECKING:

@@ -28,11 +28,12 @@ import numpy as np
 from streamcal.maps.binning import uniform_mass
 from streamcal.quality.decomposition import isotonic_rates
 from streamcal.quality.figures import ECE_BINS, log_losses
-from streamcal.quality.intervals import CalibrationBins, Discrimination, as_pattern, interval
+from streamcal.quality.intervals import Z95, CalibrationBins, Discrimination, as_pattern, interval
 from streamcal.quality.judged import judged
+from streamcal.quality.seen import present, seen_labels
 from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Flags, Floats, Labels, check_order, unmasked
+from streamcal.values import Floats, Labels, check_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,13 +41,9 @@ if TYPE_CHECKING:
 
     from streamcal.quality.diagram import Scale, Series
 
-__all__ = ["DecisionCurve", "Evaluation", "decision_curve", "evaluate", "interval_header", "interval_lines"]
-
-Z95: Final = 1.959963984540054
-"""Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
+__all__ = ["Evaluation", "evaluate", "interval_header", "interval_lines"]
 
 _UNITS: Final = 1 << 10  # of the weight of a mean label: the bins of equal mass take whole numbers
-_SURELY: Final = 5.0  # standard deviations
 _MANY: Final = 10  # so many forecasts of 0 and 1 are no accident
 
 
@@ -275,7 +272,7 @@ def evaluate(
     if propensities is not None:
         if weights is not None:
             raise ValueError("weights and propensities exclude each other: a weight is one over a propensity")
-        seen, weights = _seen(labels, propensities)
+        seen, weights = seen_labels(labels, propensities)
         every = probabilities, judge, propensities, seen
         columns = (labels, probabilities, baseline, segments)
         kept = [None if each is None else np.asarray(each)[seen] for each in columns]
@@ -298,7 +295,7 @@ def evaluate(
     bad = np.flatnonzero(~((w > 0.0) & (w < math.inf)))
     if len(bad):
         raise ValueError(f"index {bad[0]}: a weight must be above 0 and finite, got {w[bad[0]]}")
-    if of is not None and len(bad := np.flatnonzero(~_present(of.tolist()))):
+    if of is not None and len(bad := np.flatnonzero(~present(of.tolist()))):
         raise ValueError(f'index {bad[0]}: a segment is missing: give it a name, such as fillna("unknown")')
     found = _evaluated(y, p, w, other, of)
     if judge is None:
@@ -319,32 +316,6 @@ def evaluate(
     chances = np.asarray(every[2], np.float64)
     by_both: dict[str, Any] = {**judged(known, forecasts, cheap, chances, seen, Z95)}
     return replace(found, **by_both)
-
-
-def _seen(labels: Any, propensities: Any) -> tuple[Flags, Floats]:
-    """Return which labels are there, bool[n], and the weights of these; warn if they are not as promised."""
-    unmasked("labels", labels)
-    chances, known = np.asarray(propensities, np.float64), np.asarray(labels, object)
-    if chances.shape != known.shape:
-        raise ValueError(f"propensities must have the length of labels, {len(known)}: got {chances.shape}")
-    bad = np.flatnonzero(~((chances > 0.0) & (chances <= 1.0)))
-    if len(bad):
-        raise ValueError(f"index {bad[0]}: a propensity must be in (0, 1], got {chances[bad[0]]}")
-    seen = _present(known.tolist())
-    promised, deviation = chances.sum(), math.sqrt((chances * (1.0 - chances)).sum())
-    if not seen.all() and abs(seen.sum() - promised) > _SURELY * deviation + 1.0:
-        warnings.warn(
-            f"by the propensities, {promised:,.0f} of {len(seen):,} labels should be there, and"
-            f" {seen.sum():,} are: check that each is the chance of its own label, and that all that"
-            " were asked for came",
-            stacklevel=3,
-        )
-    return seen, 1.0 / chances[seen]
-
-
-def _present(values: Sequence[object]) -> Flags:
-    """Return which values are there, bool[n]: NaN equals nothing, and of pandas' NA nothing is true."""
-    return np.array([each is not None and (each == each) is True for each in values], np.bool_)
 
 
 class _Groups(NamedTuple):
@@ -533,79 +504,3 @@ def _ecce(groups: _Groups) -> tuple[float, float]:
         return reach, 1.0
     tail = sum((-1) ** (k - 1) * k * math.erfc(k * x / math.sqrt(2.0)) for k in range(1, int(9.0 / x) + 2))
     return reach, min(max(4.0 * tail, 0.0), 1.0)
-
-
-class DecisionCurve(NamedTuple):
-    """Net benefit by threshold, in true positives per label (Vickers and Elkin 2006).
-
-    All arrays are float64[thresholds].
-    """
-
-    threshold: Floats
-    net_benefit: Floats
-    """Net benefit of acting from t on: (true positives − false positives · t/(1 − t)) / labels."""
-    low: Floats
-    high: Floats
-    """Its 95 % interval, of each threshold alone, for independent labels."""
-    acting_on_all: Floats
-    acting_on_none: Floats
-
-
-def decision_curve(
-    labels: Any, probabilities: Any, *, thresholds: Any = None, propensities: Any = None
-) -> DecisionCurve:
-    """Return the net benefit of acting on forecasts, for many thresholds.
-
-    A threshold t is right where a false positive costs t/(1 − t) as much as a false negative.
-
-    Parameters
-    ----------
-    labels, probabilities
-        0 or 1, and forecasts in [0, 1], of length n ≥ 1: arrays, lists, or columns of data frames.
-    thresholds
-        between 0 and 1; None: 0.01, 0.02, …, 0.99.
-    propensities
-        as of `evaluate`: chance that each label was to be seen; the curve is then of all predictions.
-
-    Raises
-    ------
-    ValueError
-        if a value or threshold is out of range, or lengths differ.
-
-    Examples
-    --------
-    >>> curve = decision_curve([0, 0, 1, 1], [0.2, 0.6, 0.6, 0.8], thresholds=[0.5])
-    >>> curve.net_benefit.tolist(), curve.acting_on_all.tolist()
-    ([0.25], [0.0])
-    """
-    check_order(labels=labels, probabilities=probabilities, propensities=propensities)
-    weights: Floats | float = 1.0
-    if propensities is not None:
-        seen, weights = _seen(labels, propensities)
-        labels, probabilities = (np.asarray(each)[seen].tolist() for each in (labels, probabilities))
-    y, p = as_labels(labels), as_scores(probabilities)
-    if y.shape != p.shape or not len(p):
-        raise ValueError(f"labels and probabilities must have one length, at least 1: got {len(y)}, {len(p)}")
-    t = np.arange(1, 100) / 100.0 if thresholds is None else np.atleast_1d(np.asarray(thresholds, np.float64))
-    bad = t[~((t > 0.0) & (t < 1.0))]
-    if len(bad):
-        raise ValueError(f"thresholds must be above 0 and below 1, got {bad[0]}")
-    order, odds, n = np.argsort(p, kind="stable"), t / (1.0 - t), len(p)
-    w, one = np.broadcast_to(weights, n)[order], y[order] == 1
-    sums = np.cumsum([w * one, w, w**2 * one, w**2], axis=1)
-    below = np.searchsorted(p[order], t, side="left")
-    ones, total, _, squares = sums[:, -1]
-    true, acted, true_squares, acted_squares = (
-        sums[:, -1:] - np.concatenate([np.zeros((4, 1)), sums], axis=1)[:, below]
-    )
-    benefit = (true - (acted - true) * odds) / total
-    # The interval counts two more labels of each class, at the forecasts as they lie, as in `evaluate`.
-    unit = total / n
-    more, count = 2.0 * unit * acted / total, total + 4.0 * unit
-    middle = (true + more - (acted - true + more) * odds) / count
-    of_true, of_false = true_squares + unit * more, acted_squares - true_squares + unit * more
-    rest = squares + 4.0 * unit**2 - of_true - of_false
-    variance = of_true * (1.0 - middle) ** 2 + of_false * (odds + middle) ** 2 + rest * middle**2
-    half, share = Z95 * np.sqrt(np.maximum(variance, 0.0)) / count, ones / total
-    low, high = np.minimum(middle - half, benefit), np.maximum(middle + half, benefit)
-    return DecisionCurve(t, benefit, low, high, share - (1.0 - share) * odds, 0.0 * t)

@@ -17,7 +17,10 @@ import numpy as np
 
 from streamcal.values import Floats
 
-__all__ = ["CalibrationBins", "Discrimination", "as_pattern", "interval", "rate_intervals"]
+__all__ = ["Z95", "CalibrationBins", "Discrimination", "as_pattern", "interval", "rate_intervals"]
+
+Z95: Final = 1.959963984540054
+"""Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
 
 _TAIL: Final = 0.025  # probability to miss on each side
 _FARTHEST: Final = 1e-12  # from 0 and 1: probabilities beyond are as good as these

@@ -13,9 +13,11 @@ from rich.text import Text
 
 from streamcal.certificates.record import NO_CLAIM
 from streamcal.cli.terminal import run_table
+from streamcal.engine.emissions import Mixing
 from streamcal.errors import DamagedStateError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import GROUP_HEAD, group_rows, shown_value
+from streamcal.monitor.run_history import Risks
 from streamcal.monitor.status import Status
 from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Outcome, Pipeline
@@ -24,7 +26,6 @@ from streamcal.run.rows import VersionRow
 from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_pipeline
 from streamcal.segments.stored_rows import with_rows
-from streamcal.sketch.decoding import decoded, encoded
 from streamcal.times import show_time
 from streamcal.values import shown
 
@@ -37,17 +38,6 @@ _SHOWN_GROUPS: Final = 10
 _SHOWN_KEYS: Final = 3  # that differ
 
 
-class ServedVersion(msgspec.Struct):
-    """A map version: when it was published, and its certificate then."""
-
-    version: int
-    key: str | None
-    time: float | None
-    weights: tuple[float, float]
-    certificate: dict[str, Any] | None
-    mixture: dict[str, Any] | None
-
-
 class Contents(Status, kw_only=True):
     """Contents of a store."""
 
@@ -55,7 +45,7 @@ class Contents(Status, kw_only=True):
     """Certificates of the served maps by key, as of now; that of events without a key by the empty text."""
     older_versions: int
     """Number of map versions of these keys that are left out."""
-    versions: list[ServedVersion]
+    versions: list[VersionRow]
     """The others, in order."""
     positions: dict[str, dict[str, Any]]
 
@@ -98,9 +88,7 @@ def served(store: Store, keys: Sequence[str] = (), limit: int | None = None) -> 
         **{name: getattr(status, name) for name in Status.__struct_fields__},
         certificates={key: each and each.model_dump(mode="json") for key, each in found.items()},
         older_versions=versions - len(rows),
-        versions=[
-            decoded(encoded(row, json=True), ServedVersion, "a map version", json=True) for row in rows
-        ],
+        versions=list(rows),
         positions=checkpoint.positions,
     )
 
@@ -113,14 +101,17 @@ def show_table(found: Contents) -> Group:
         left=("time", "key"),
     )
     for row in found.versions:
-        certificate = row.certificate or {}
-        risks = [certificate.get(name) for name in ("risk", "target_risk")]
+        certified = msgspec.json.decode(row.certificate, type=Risks | None) or Risks()
+        mixing = msgspec.json.decode(row.mixture, type=Mixing | None)
         cells = (
             None if row.time is None else show_time(row.time, "%Y-%m-%d %H:%M"),
             row.key,
             row.version,
-            row.mixture["leader"] if row.mixture else ", ".join(f"{weight:.3f}" for weight in row.weights),
-            *("no claim" if risk is not None and risk >= NO_CLAIM else risk for risk in risks),
+            ", ".join(f"{weight:.3f}" for weight in row.weights) if mixing is None else mixing.leader,
+            *(
+                "no claim" if risk is not None and risk >= NO_CLAIM else risk
+                for risk in (certified.risk, certified.target_risk)
+            ),
         )
         moved.add_row(*map(shown_value, cells))
     older = [Text(f"{found.older_versions:,} older versions: --limit N")] if found.older_versions else []

@@ -8,6 +8,7 @@ Compiled where there is a C compiler; `event_rules_c.pxd` has the types.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -178,7 +179,7 @@ class ServedMap:
     def snapshot(self) -> Callable[[], RecalibrationMap]:
         """Return a function that returns `map` as it is now, formed when it is first asked for."""
         base = self._base if self._mixed is None else self._mixed
-        return _Formed(base, {"version": self.version, "weights": self.weights_now()})
+        return cache(partial(_formed, base, {"version": self.version, "weights": self.weights_now()}))
 
     def serve(self, base: RecalibrationMap | Mixed | None, version: int) -> None:
         """Serve another h from now on; None: the same. A mixed one is evaluated when it is asked for."""
@@ -673,16 +674,6 @@ class EventRules:
         )
 
 
-class _Formed:
-    """A map with its version and weights, formed by the first call."""
-
-    def __init__(self, base: RecalibrationMap | Mixed, update: dict[str, Any]) -> None:
-        self._base, self._update = base, update
-        self._map: RecalibrationMap | None = None
-
-    def __call__(self) -> RecalibrationMap:
-        """Return the map."""
-        if self._map is None:
-            base = self._base.map if isinstance(self._base, Mixed) else self._base
-            self._map = base.model_copy(update=self._update)
-        return self._map
+def _formed(base: RecalibrationMap | Mixed, update: dict[str, Any]) -> RecalibrationMap:
+    """Return a map with its version and weights."""
+    return (base.map if isinstance(base, Mixed) else base).model_copy(update=update)

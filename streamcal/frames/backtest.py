@@ -233,8 +233,8 @@ def _replayed(
         rejects.extend(outcome.rejects)
         for version in outcome.versions:
             versions.add(version)
-            text = bytes(version.row.certificate)
-            certificates.extend([text] * (text != b"null"))
+            if (text := bytes(version.row.certificate)) != b"null":
+                certificates.append(text)
 
     inputs, outputs = Inputs(before, deployment), Outputs(answers)
     try:

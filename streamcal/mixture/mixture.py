@@ -133,7 +133,7 @@ class Mixture(Part, dict=True):
         candidates = self._candidates = taking_part(delayed=self.delayed)
         self._composite, own, count = are("source", candidates), _own(candidates), len(candidates)
         memories = [row.memory or math.inf for row in candidates]
-        self._of_all, self._ones = np.isinf(memories), np.ones(count)  # never changed in place
+        self._of_all = np.isinf(memories)
         self._memories = np.array(memories)
         self._memories[are("online", candidates)] = [1.0 / (1.0 - discount) for discount in DISCOUNTS]
         require(self.own == own, f"its own candidates are {self.own}, and {own} are registered")
@@ -343,7 +343,7 @@ class Mixture(Part, dict=True):
             if source is not None:
                 odds = counts.odds(known, prior)
             known = counts.prior(known, prior if by_scores else None)
-        of_all = self._ones if odds == (1.0, 1.0) and shift is None else self._ones.copy()
+        of_all = np.ones(len(self._candidates))
         if odds != (1.0, 1.0):
             of_all[self._composite] = odds
         lines = self._lines(of_source=begins or not self.windows.n)

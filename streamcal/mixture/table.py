@@ -82,7 +82,7 @@ class Mixing(msgspec.Struct, frozen=True):
 
 
 class Mixed:
-    """A new map, and its weights; both are computed when they are asked for.
+    """A new map, and its weights; both are computed when they are first asked for.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ class Mixed:
 
     __hash__ = None  # type: ignore[assignment]
 
-    @property
+    @cached_property
     def map(self) -> RecalibrationMap:
         """Map to serve from now on: a step map of version 0, without shift correction."""
         # All that the constructor checks holds already.

@@ -59,7 +59,6 @@ class Windows(Part, dict=True):
     def __post_init__(self) -> None:
         self._due: list[int] = []  # label counts at which each map is due
         self._sorted = self.all.n
-        self._counted: dict[int, tuple[Cells, Floats]] = {}  # counts of so many of the latest, until `fit`
 
     def add(self, scores: Floats, labels: Labels, weights: Floats | None = None) -> None:
         """Add labels, int8[n], with their scores, float64[n], as the latest.
@@ -77,8 +76,7 @@ class Windows(Part, dict=True):
 
         Beyond the first window, those of all labels and those of the windows take turns: no step fits both.
         """
-        n, counted = self.n, self._counted
-        self._counted = {}
+        n = self.n
         if self._due and n < min(self._due):
             return False
         lines, fitted_at = list(self.lines), list(self.fitted_at)
@@ -98,7 +96,7 @@ class Windows(Part, dict=True):
             fit, memory = rows[place].fit, rows[place].memory
             length = None if memory is None else min(n, memory)
             if length not in samples:
-                samples[length] = self._sample(length, counted)
+                samples[length] = self._sample(length)
             if (fit, length) not in fitted:
                 fitted[fit, length] = fit(samples[length], lines[place])  # type: ignore[misc]
             lines[place], fitted_at[place], self._due[place] = fitted[fit, length], n, _due_at(n, memory)
@@ -115,16 +113,15 @@ class Windows(Part, dict=True):
 
     def recent_edges(self) -> Cells:
         """Return the `quantile_edges` of the scores of the last 4,000 labels; there must be labels."""
-        length = min(self.n, _RECENT)
-        cells, counts = self._counted[length] = self.newest.counts(length)
+        cells, counts = self.newest.counts(_RECENT)
         return quantile_edges(cells, grid.MIN_LEVEL, (counts[0] + counts[1]).astype(np.int64))
 
-    def _sample(self, length: int | None, known: dict[int, tuple[Cells, Floats]]) -> Labelled:
-        """Return the latest labels, so many of them; None: all. Some may be counted, by their number."""
+    def _sample(self, length: int | None) -> Labelled:
+        """Return the latest labels, so many of them; None: all."""
         if length is None and self.n > _MAX_CELLS:
             self._sort()
             return Labelled(self.all.cells, self.all.level, self.all.weighed)
-        cells, counted = self.newest.weighed(length or self.n, known.get(length or self.n))
+        cells, counted = self.newest.weighed(length or self.n)
         if length is None and self.newest.weights is None:  # a curve rounds the ranks of counts down
             counted = counted._replace(masses=counted.masses.astype(np.int64))
         return Labelled(cells, grid.MIN_LEVEL, counted)

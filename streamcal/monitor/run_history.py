@@ -88,19 +88,21 @@ class RunHistory:
     def take_versions(self, rows: Iterable[VersionRow]) -> None:
         """Take note of map versions, such as those of a store, in their order."""
         for row in rows:
-            maps = self._versions.get(row.key)
-            if maps is None:
+            known = self._versions.get(row.key)
+            if known is None:
                 if len(self._versions) > _MOST_KEYS:
                     continue
-                maps = self._versions[row.key] = Thinned()
-            if bytes(row.certificate) == b"null" and maps.latest is not None:  # the newest certificate stands
-                row = msgspec.structs.replace(row, certificate=maps.latest.certificate)
-            maps.add(row)
+                known = self._versions[row.key] = Thinned()
+            if (
+                bytes(row.certificate) == b"null" and known.latest is not None
+            ):  # the newest certificate stands
+                row = msgspec.structs.replace(row, certificate=known.latest.certificate)
+            known.add(row)
 
     def versions(self, key: str | None) -> Versions:
         """Return the map versions of a key so far."""
-        maps = self._versions.get(key)
-        return _versions([] if maps is None else maps.values)
+        known = self._versions.get(key)
+        return _versions([] if known is None else known.values)
 
     def priors(self, key: str | None, now: PriorSnapshot) -> Priors:
         """Return the running priors of a key up to now, and take note of the latest."""

@@ -54,12 +54,9 @@ class RecentLabels(Part, dict=True):
         """
         return count_sorted(np.sort(self.packed[-length:]))
 
-    def weighed(self, length: int, counted: tuple[Cells, Floats] | None = None) -> tuple[Cells, Weighed]:
-        """Return the occupied cells of the latest ``length`` labels, and their weighted counts.
-
-        ``counted`` is what `counts` has returned for them; None: they have not been counted.
-        """
-        cells, counts = counted or self.counts(length)
+    def weighed(self, length: int) -> tuple[Cells, Weighed]:
+        """Return the occupied cells of the latest ``length`` labels, and their weighted counts."""
+        cells, counts = self.counts(length)
         if self.weights is None:
             return cells, Weighed(counts, counts[0] + counts[1])
         latest, weights = self.packed[-length:], self.weights[-length:]

@@ -353,7 +353,7 @@ def test_a_map_that_is_formed_while_another_is_begun_does_not_replace_it(
     engine = Recalibrator()
     engine.learn_many(*NormalPair(0.5).sample(500, np.random.default_rng(1)))
     served, newer = engine._engine.served, RecalibrationMap(version=0, edges=(0.0, 1.0), values=(0.25,))
-    form = Mixed.map.fget
+    form = Mixed.map.func
 
     def formed(mixed: Mixed) -> RecalibrationMap:
         served.serve(newer, 9)

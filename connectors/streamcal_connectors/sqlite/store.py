@@ -146,8 +146,8 @@ class SqliteStore:
         """Return the map versions that were served, in order; older ones are thinned out."""
         for _, number, key, time, weights, *texts, _ in self._all("versions", _VersionValues):
             with self._db.errors("read"):
-                known = msgspec.json.decode(weights, type=tuple[float, float])
-                row = VersionRow(number, key, time, known, *map(_raw, texts))
+                both = msgspec.json.decode(weights, type=tuple[float, float])
+                row = VersionRow(number, key, time, both, *map(_raw, texts))
             yield row
 
     def rejects(self) -> Iterator[RejectRow]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["ColumnsError", "DamagedStateError", "OutputError", "StoreError", "StreamcalError"]
-
 
 class StreamcalError(Exception):
     """The base class of streamcal's own exceptions."""

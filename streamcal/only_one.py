@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["refuse_other"]
-
 
 def refuse_other(folder: Path) -> None:
     """Raise ImportError if the distribution ``streamcal`` is installed in the folder of this package."""

@@ -34,7 +34,8 @@ from streamcal.engine.stepping_c import emitted, lacks_time, refuses_weight, ste
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.config import JoinConfig
+from streamcal.join.join import Join
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.calls import ClassView
 from streamcal.multiclass.class_map import MulticlassMap
@@ -49,18 +50,6 @@ from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 from streamcal.sketch.weighing import as_weights, check_weight
 from streamcal.times import Time, as_times, check_time, date_like
 from streamcal.values import Floats, check_domain, check_order, shown
-
-__all__ = [
-    "Answer",
-    "Answers",
-    "DomainSummary",
-    "Intervals",
-    "Recalibrator",
-    "calls_of",
-    "engine_of",
-    "made_of",
-    "options_of",
-]
 
 
 class Recalibrator:

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from streamcal.values import Bytes, Counts
 
-__all__ = ["PADDING", "StringColumn", "from_arrow", "gathered"]
-
 PADDING: Final = 8
 """Bytes behind the last text that can be read."""
 

@@ -20,27 +20,6 @@ from pydantic import TypeAdapter, ValidationError
 
 from streamcal.values import Floats, parse_number, shown, unmasked
 
-__all__ = [
-    "LATEST",
-    "LIMIT",
-    "SCALES",
-    "UNITS",
-    "Time",
-    "as_timedelta",
-    "as_times",
-    "check_time",
-    "date_like",
-    "duration",
-    "iso_date",
-    "read_time",
-    "seconds_of",
-    "seconds_of_moments",
-    "show_duration",
-    "show_time",
-    "unit_of",
-    "units_of",
-]
-
 LIMIT: Final = 1e11
 """A time of this many seconds lies in the year 5138; in milliseconds, it is 3 March 1973."""
 

@@ -16,32 +16,6 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "BANDS",
-    "MAX_NAME_BYTES",
-    "MAX_NAME_CHARACTERS",
-    "NO_CELLS",
-    "NO_COUNTS",
-    "NO_FLOATS",
-    "NO_LABELS",
-    "Bytes",
-    "Cells",
-    "Counts",
-    "Flags",
-    "Floats",
-    "Labels",
-    "check_domain",
-    "check_id",
-    "check_key",
-    "check_name",
-    "check_order",
-    "class_name",
-    "is_missing",
-    "parse_number",
-    "shown",
-    "unmasked",
-]
-
 Floats = npt.NDArray[np.float64]
 """Scores, probabilities, times and other numbers."""
 

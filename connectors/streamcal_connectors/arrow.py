@@ -20,18 +20,6 @@ from streamcal.string_column import StringColumn, from_arrow, gathered
 from streamcal.times import seconds_of_moments
 from streamcal.values import shown
 
-__all__ = [
-    "as_kept",
-    "as_role",
-    "check_kept_type",
-    "check_role",
-    "from_kept",
-    "kept_type",
-    "numbers_column",
-    "texts_column",
-    "values_of",
-]
-
 _MOST_BYTES: Final = (1 << 31) - 1  # of the texts of a column
 
 _RULES: Final[dict[Role, str]] = {

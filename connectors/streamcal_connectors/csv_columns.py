@@ -22,8 +22,6 @@ from streamcal.events.table_codec import RowsDecoder
 from streamcal.times import iso_date
 from streamcal_connectors.arrow import as_role
 
-__all__ = ["CsvColumns"]
-
 _LONGEST: Final = 1 << 17  # bytes of a line: Python's reader of CSV refuses longer cells
 _BREAK: Final = ord("\n")
 _NULL: Final = pa.nulls(1, pa.string())[0]

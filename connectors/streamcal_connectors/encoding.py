@@ -13,8 +13,6 @@ from streamcal.errors import OutputError
 from streamcal.run.ports import RowKind
 from streamcal.run.rows import Answers
 
-__all__ = ["RowEncoder", "columns_of", "is_row"]
-
 _NEEDED: Final[Mapping[RowKind, frozenset[str]]] = {
     "answers": frozenset({"id", "probability", "map_version"}),
     "rejects": frozenset({"source", "line", "code"}),

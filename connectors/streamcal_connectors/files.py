@@ -24,8 +24,6 @@ from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
 from streamcal_connectors.readers import ByteReader, DamagedError, ReplacedError, identity, open_reader
 from streamcal_connectors.sinks import FileSink, StreamSink
 
-__all__ = ["FileConnector", "FileFeed", "StdioConnector", "TextConnector", "open_file", "tables"]
-
 _FEED_BYTES: Final = 1 << 20
 
 

@@ -22,11 +22,9 @@ import msgspec
 
 from streamcal.errors import ColumnsError
 from streamcal.events import Event, Origin
-from streamcal.events.codec import Malformed
+from streamcal.events.fields import Malformed
 from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions
 from streamcal_connectors.readers import read_position
-
-__all__ = ["FilesSource", "Member", "files_at", "member", "refuse_among"]
 
 _HIDDEN: Final = (".", "_")  # what other programs leave in a directory: _SUCCESS, .part-0.crc
 

@@ -14,11 +14,10 @@ import msgspec
 
 from streamcal.errors import ColumnsError
 from streamcal.events import Event
-from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed, TextFormat
+from streamcal.events.codec import CsvDecoder, JsonDecoder, TextFormat
+from streamcal.events.fields import Malformed
 from streamcal.run.ports import SourceOptions
 from streamcal_connectors.readers import DamagedError
-
-__all__ = ["BOM", "MAX_LINE_BYTES", "LineDecoder", "too_long"]
 
 MAX_LINE_BYTES: Final = 1 << 20
 """A longer line is rejected."""

@@ -18,7 +18,8 @@ import msgspec
 import numpy as np
 
 from streamcal.events import RAW_BYTES, Event, Origin
-from streamcal.events.codec import Malformed, TextFormat
+from streamcal.events.codec import TextFormat
+from streamcal.events.fields import Malformed
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal_connectors.line_decoder import BOM, MAX_LINE_BYTES, LineDecoder, too_long
 from streamcal_connectors.readers import (
@@ -34,8 +35,6 @@ from streamcal_connectors.readers import (
     open_reader,
     read_position,
 )
-
-__all__ = ["LineSource"]
 
 _BLOCK: Final = (1 << 16, 1 << 22)  # minimum and maximum bytes of one read
 _BREAK: Final = ord("\n")

@@ -30,8 +30,6 @@ from streamcal_connectors.globs import FilesSource, Member, refuse_among
 from streamcal_connectors.paths import format_of
 from streamcal_connectors.sinks import refuse_store
 
-__all__ = ["ObjectConnector", "ObjectError", "ObjectSink"]
-
 _NEEDS: Final = {"s3": "s3fs", "gs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs"}
 _PREFIX: Final = "streamcal-"  # of what lies in the directory for temporary files
 

@@ -11,8 +11,6 @@ from urllib.parse import unquote, urlsplit
 
 from streamcal.run.ports import Format, Role
 
-__all__ = ["TABLES", "Kind", "TableKind", "format_of", "identities_of", "path_of"]
-
 TableKind: TypeAlias = Literal["parquet", "arrow"]
 """Formats whose columns have types."""
 

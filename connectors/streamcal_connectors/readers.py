@@ -23,21 +23,6 @@ import msgspec
 
 from streamcal.run.ports import PositionError
 
-__all__ = [
-    "END_BYTES",
-    "ByteReader",
-    "CutError",
-    "DamagedError",
-    "Fingerprint",
-    "GzipReader",
-    "Prefix",
-    "ReplacedError",
-    "TextReader",
-    "identity",
-    "open_reader",
-    "read_position",
-]
-
 END_BYTES: Final = 4096
 """Number of bytes at either end of what was read that tell files apart."""
 

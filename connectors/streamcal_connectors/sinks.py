@@ -27,8 +27,6 @@ from streamcal.run.ports import Position, Positions, RowKind, SinkOptions, Stopp
 from streamcal_connectors.encoding import RowEncoder, columns_of, is_row
 from streamcal_connectors.readers import read_position
 
-__all__ = ["FileSink", "StreamSink", "in_use", "lock", "no_rows", "refuse_store"]
-
 _TAIL_BYTES: Final = 4096  # before a recorded length, that tell one file from another
 _HEAD_BYTES: Final = 1 << 20  # in which the first row must end
 _PIPE_BYTES: Final = select.PIPE_BUF  # a pipe that can take something takes so much without waiting

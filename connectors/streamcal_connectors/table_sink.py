@@ -26,8 +26,6 @@ from streamcal_connectors.paths import TableKind
 from streamcal_connectors.sinks import in_use, lock, no_rows, refuse_store
 from streamcal_connectors.tables import FORMATS, brief, open_table
 
-__all__ = ["TableSink"]
-
 _GROUP_ROWS: Final = 1 << 17  # of a row group or record batch: rows that come one by one make no small ones
 
 

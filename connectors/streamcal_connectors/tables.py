@@ -19,8 +19,8 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
 from streamcal.events import Event, Origin
-from streamcal.events.codec import Malformed
 from streamcal.events.columns import ANSWER_FIELDS
+from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Positions, SourceOptions
 from streamcal.values import shown
@@ -34,8 +34,6 @@ from streamcal_connectors.arrow import (
 )
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.readers import read_position
-
-__all__ = ["FORMATS", "TableSource", "brief", "open_table"]
 
 _END_BYTES: Final = 1 << 16  # at either end, that tell one file from another: the footer is among them
 _MOST_BYTES: Final = 64 << 20  # of rows that are decoded at once, as far as those before them tell …

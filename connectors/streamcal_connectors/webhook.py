@@ -35,8 +35,6 @@ from streamcal.run.ports import Position, Positions, SinkOptions
 from streamcal.run.rows import AlarmRow
 from streamcal_connectors.readers import read_position
 
-__all__ = ["SECRET", "WebhookConnector", "WebhookSink"]
-
 SECRET: Final = "STREAMCAL_WEBHOOK_SECRET"  # noqa: S105  # its name
 """The environment variable of the secret: ``whsec_`` and its bytes in base64."""
 

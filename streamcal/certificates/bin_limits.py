@@ -21,18 +21,6 @@ from streamcal.certificates.inequalities import (
 from streamcal.maps.binning import bin_sums
 from streamcal.values import Counts, Flags, Floats
 
-__all__ = [
-    "LOG_GRID",
-    "BinningLimits",
-    "VersionLimits",
-    "atom_shares",
-    "mean_limits",
-    "noise_limit",
-    "pool_widths",
-    "shape_error",
-    "squares_limit",
-]
-
 LOG_GRID: Final = 36.2
 """Log of the number of intervals of the grid at its finest level, rounded up."""
 

@@ -30,8 +30,6 @@ from streamcal.sketch.decoding import Number
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats
 
-__all__ = ["Bounds", "ErrorBudget", "TargetData", "VersionData", "doubled"]
-
 
 class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):
     """Labels that a map version was formed from: at least one label, or matured predictions."""

@@ -20,8 +20,6 @@ from streamcal.events import Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 
-__all__ = ["CertificateTarget"]
-
 # Shares of δ if a claim on the target follows from the source by label shift: for versions formed from the
 # source, for the priors of both, and for versions formed from the target.
 _SOURCE, _PRIORS, _TARGET = 0.6, 0.2, 0.2

@@ -31,8 +31,6 @@ from streamcal.events import DOMAINS, Domain
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Claim", "Premises", "labels_needed"]
-
 _DOUBLINGS: Final = 10  # a claim that needs over a thousand times as many labels is not foreseen
 _TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
 

@@ -17,8 +17,6 @@ from streamcal.certificates.likelihoods_c import entropy, largest_likelihood
 from streamcal.sketch.decoding import Part
 from streamcal.values import Counts, Floats
 
-__all__ = ["LabelShiftTest"]
-
 _MULTIPLIERS: Final = (0.1, 0.4, 1.0)  # Lagrange multipliers λ that are tried
 _FIRST_RESTART: Final = 1024  # labels
 _SHIFTS: Final = np.linspace(-6.0, 6.0, 49)  # a of the recalibrations σ(a + c logit μ̂_b)

@@ -19,8 +19,6 @@ from streamcal.sketch.grid import Level, lasting_level
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import NO_CELLS, NO_COUNTS, Cells, Counts
 
-__all__ = ["BINS", "MOST_SNAPSHOTS", "ExchangeabilityTest"]
-
 BINS: Final = 6
 """Number of bins of scores, fewer if many scores are equal. Each costs the predictor about log n."""
 

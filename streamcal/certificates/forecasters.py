@@ -20,8 +20,6 @@ from streamcal.sketch.decoding import Positive
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["FORECASTERS", "Forecasters", "Levels", "log_likelihoods", "log_marginal"]
-
 FORECASTERS: Final = 4
 """Number of forecasters: linear, step, Platt, identity."""
 

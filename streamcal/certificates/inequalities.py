@@ -16,19 +16,6 @@ import numpy.typing as npt
 
 from streamcal.values import Counts, Flags, Floats
 
-__all__ = [
-    "Masses",
-    "bennett_factor",
-    "chernoff_upper",
-    "kearns_saul",
-    "largest_proxy",
-    "largest_variance",
-    "log_kt",
-    "prior_limits",
-    "prior_limits_once",
-    "version_delta",
-]
-
 _HEAD_START: Final = 24  # a of lemma 0
 _NEWTON_STEPS: Final = 4
 _OUTWARD: Final = 1e-12  # far above the rounding of the last operations

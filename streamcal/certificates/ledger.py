@@ -33,8 +33,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, Number, Part
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
-__all__ = ["Ledger"]
-
 _NO_FORECASTS: Final = Forecasts()
 _ALPHA: Final = 0.1  # α of each test of an assumption, over δ; it is not part of δ
 

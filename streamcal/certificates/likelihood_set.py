@@ -19,8 +19,6 @@ from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats
 
-__all__ = ["LikelihoodSet", "equal_points", "likelihood_set", "log_majorants", "usable_level"]
-
 _INTERVALS: Final = 64  # between the points that the plausible ranges are made of
 _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better than that
 

@@ -16,16 +16,6 @@ import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = [
-    "best_paths",
-    "deviances",
-    "entropy",
-    "gains",
-    "largest_likelihood",
-    "log_likelihoods",
-    "plausible",
-]
-
 
 def plausible(
     points: Floats,

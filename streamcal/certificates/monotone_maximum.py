@@ -22,8 +22,6 @@ from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.maps.shift import shift_odds
 from streamcal.values import Counts, Floats
 
-__all__ = ["TILTS", "MapValues", "MassLimits", "largest_risk"]
-
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
 """Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The
 last one suits the ends only."""

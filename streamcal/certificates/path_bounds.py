@@ -20,8 +20,6 @@ from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["PathBounds", "Ranges", "observed_delta"]
-
 _ENOUGH: Final = 2  # observed scores for each label
 _HEAD_START: Final = 1 << 14  # observed scores
 

@@ -24,8 +24,6 @@ from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["LEVELS", "MOST_CELLS", "Forecasts", "Prequential", "replayed"]
-
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""
 

@@ -13,24 +13,6 @@ from streamcal.events import Domain
 from streamcal.sketch import decoding
 from streamcal.times import show_duration
 
-__all__ = [
-    "ARRIVAL",
-    "ARRIVAL_OF_DRAWN",
-    "ARRIVAL_OF_SOURCE",
-    "DRIFT_OF",
-    "LABEL_SHIFT_REFUTED",
-    "MONOTONE_REFUTED",
-    "NO_CLAIM",
-    "UNWEIGHTED",
-    "Certificate",
-    "DriftAlarm",
-    "DriftCode",
-    "PaperBound",
-    "RiskField",
-    "identically_distributed",
-    "implied_zeros",
-]
-
 NO_CLAIM: Final = 0.25
 """Bound from which on nothing is claimed: the constant ½ has at most this risk, without a label."""
 

@@ -13,8 +13,6 @@ from streamcal.sketch.grid import Level, lasting_level, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import NO_CELLS, Cells, Counts, Floats, Labels
 
-__all__ = ["LabelShiftWatch"]
-
 _BINS: Final = 8
 _FIRST_LOOK: Final = 256  # the first bins are chosen from this many target scores
 _MIN_STRIDE: Final = 64  # labels between two looks

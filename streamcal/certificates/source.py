@@ -20,13 +20,6 @@ from streamcal.certificates.monotone_maximum import MapValues
 from streamcal.maps.binning import uniform_mass
 from streamcal.values import Counts, Floats
 
-__all__ = [
-    "Centre",
-    "RiskBound",
-    "certify_best",
-    "default_candidates",
-]
-
 # Shares of a version's δ, divided among the candidates. `streamcal.certificates.bin_limits` spends the rest.
 _SPREAD, _LINEAR = 0.02, 0.45
 

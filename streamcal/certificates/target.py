@@ -7,8 +7,6 @@ from typing import Final, NamedTuple
 
 from streamcal.certificates.inequalities import prior_limits, prior_limits_once, version_delta
 
-__all__ = ["NO_SHIFT", "LabelCounts", "Shift", "shift_limits"]
-
 
 class LabelCounts(NamedTuple):
     """Labels of one domain."""

@@ -12,17 +12,6 @@ from typing import Annotated, ClassVar, Final, NamedTuple, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = [
-    "BALANCE_CONSTANT",
-    "Number",
-    "Premise",
-    "TheoremBound",
-    "theorem1",
-    "theorem2",
-    "theorem2_ratio",
-    "theoretical_bins",
-]
-
 BALANCE_CONSTANT: Final = 2420.0
 """Constant c of Theorems 1 and 2. The paper gives it after its Lemma 3, Lemma 4.3 of Kumar et al."""
 

@@ -53,8 +53,6 @@ from streamcal.run.connectors import Connectors
 from streamcal.run.pipeline import Pipeline
 from streamcal.sql import Dialect, class_query, query
 
-__all__ = ["main"]
-
 log = logging.getLogger("streamcal")
 
 

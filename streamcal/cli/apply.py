@@ -39,8 +39,6 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.ports import TableSource
 from streamcal.run.rows import RejectRow
 
-__all__ = ["apply"]
-
 log = logging.getLogger("streamcal")
 
 

@@ -36,8 +36,6 @@ from streamcal.values import Floats
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["run", "write_files"]
-
 _Row = dict[str, str | float]
 
 FILES: Final = ("source.jsonl.gz", "predictions.jsonl.gz", "labels.jsonl.gz")

@@ -44,21 +44,6 @@ from streamcal.run.ports import (
 )
 from streamcal.run.runner import Inputs
 
-__all__ = [
-    "added_types",
-    "begin",
-    "ending",
-    "on_standard_output",
-    "open_inputs",
-    "open_sink",
-    "open_source",
-    "open_store",
-    "read_map",
-    "refuse_damaged",
-    "refuse_empty",
-    "refuse_same",
-]
-
 _TYPES: Final[dict[Any, str]] = {bool: "bool", float: "float64"}
 """Types of fields in a table, but for texts."""
 

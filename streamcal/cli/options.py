@@ -20,21 +20,6 @@ from streamcal.run.config import RunConfig, problems, read_config
 from streamcal.run.connectors import connector_names
 from streamcal.run.ports import Format, Role
 
-__all__ = [
-    "CalibrationOption",
-    "ColumnOptions",
-    "InputOptions",
-    "KeepOption",
-    "LearningOptions",
-    "LogOption",
-    "Named",
-    "ReadingOptions",
-    "named",
-    "option",
-    "read_options",
-    "takes_options",
-]
-
 _PANELS: Final = {
     "columns": "Columns of the input",
     "recalibrator": "Engine and join",

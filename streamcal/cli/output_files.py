@@ -23,20 +23,6 @@ from streamcal.cli.terminal import Exit, fail
 from streamcal.engine.engine import Engine
 from streamcal.values import shown
 
-__all__ = [
-    "PICTURES",
-    "as_json",
-    "atomic_write",
-    "has_fields",
-    "is_class_map",
-    "is_map",
-    "is_picture",
-    "map_path",
-    "refuse_unwritable",
-    "write_file",
-    "write_maps",
-]
-
 PICTURES: Final = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
 """File formats of a picture: the file name's suffix, and the first bytes of the content."""
 

@@ -19,8 +19,6 @@ from rich.spinner import Spinner
 
 from streamcal.run.ports import Source
 
-__all__ = ["Advance", "Meter", "busy"]
-
 _EVERY_SECONDS: Final = 5.0
 
 log = logging.getLogger("streamcal")

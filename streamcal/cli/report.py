@@ -31,13 +31,12 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.report import MARK, Report, as_html, make_report
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.run.config import RunConfig
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import NullSink, Outputs
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
 from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_pipeline
-
-__all__ = ["is_report", "report", "run_through", "write_report"]
 
 _HEAD_BYTES: Final = 4096  # in which a report says what it is
 

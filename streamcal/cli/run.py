@@ -77,15 +77,14 @@ from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
 from streamcal.run.connectors import Connectors
 from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import Outputs
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Shard, Source
 from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
     from streamcal.monitor.server import PageServer
-
-__all__ = ["run"]
 
 log = logging.getLogger("streamcal")
 

@@ -29,8 +29,6 @@ from streamcal.monitor.addresses import http_url, is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.ports import OutboxSink, Sink
 
-__all__ = ["serve"]
-
 NEEDED: Final = "serving needs granian and starlette: pip install 'streamcal-engine[serve]'"
 
 _LEAST_TOKEN: Final = 16  # characters

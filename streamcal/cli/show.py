@@ -19,8 +19,9 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import GROUP_HEAD, group_rows, shown_value
 from streamcal.monitor.run_history import Risks
 from streamcal.monitor.status import Status
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import NullSink, Outputs
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Row, SegmentId, Store
 from streamcal.run.rows import VersionRow
 from streamcal.run.runner import Inputs, Runner
@@ -28,8 +29,6 @@ from streamcal.run.stored import stored_pipeline
 from streamcal.segments.stored_rows import with_rows
 from streamcal.times import show_time
 from streamcal.values import shown
-
-__all__ = ["SHOWN_VERSIONS", "Contents", "replay", "served", "show_table"]
 
 SHOWN_VERSIONS: Final = 20
 """Number of map versions that a table shows by default: the newest."""

@@ -25,21 +25,6 @@ from streamcal.monitor.rows import closing_rows, gain
 from streamcal.monitor.status import Status
 from streamcal.run.rows import RejectRow
 
-__all__ = [
-    "SLOW",
-    "Exit",
-    "RejectLog",
-    "Stop",
-    "fail",
-    "failing",
-    "give_up_standard_output",
-    "hold_standard_streams",
-    "run_table",
-    "set_up_logging",
-    "version_line",
-    "warn_if_slow",
-]
-
 SLOW: Final = (
     "The hot loops are not compiled, so this takes many times as long. Remedy: install a C compiler with"
     " Python's headers, such as `apt install gcc python3-dev`, then streamcal again: `pip install"

@@ -28,8 +28,6 @@ from streamcal.delayed.release_state import BANDS, ReleaseState
 from streamcal.sketch.decoding import require, within
 from streamcal.values import Floats
 
-__all__ = ["BINS", "COHORT", "COMPLETE", "EDGES", "DelayLaws", "completeness"]
-
 COHORT: Final = 64
 """Predictions of a cohort that is not merged yet."""
 BINS: Final = 128

@@ -15,8 +15,6 @@ import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["BINS", "LEAST", "PANES", "Delays", "fit_delays", "paces_of"]
-
 PANES: Final = 64
 """Number of panes after which a label is final: longer delays do not count."""
 

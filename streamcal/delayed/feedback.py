@@ -23,8 +23,6 @@ from streamcal.sketch import grid
 from streamcal.sketch.decoding import Part
 from streamcal.values import NO_COUNTS, Counts, Floats
 
-__all__ = ["DelayedFeedback", "Table"]
-
 _CELLS: Final = (grid.LAST_KEY >> LEVEL) + 1
 _OCTAVE: Final = 52 - LEVEL
 _OCTAVES: Final = ((_CELLS - 1) >> _OCTAVE) + 1

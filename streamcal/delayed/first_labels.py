@@ -18,8 +18,6 @@ from typing import Final, NamedTuple
 
 from streamcal.sketch.decoding import Count, Finite, Part
 
-__all__ = ["FirstLabels", "Observed"]
-
 _HELD: Final = 16_000  # labels after which a class that is rare among them is simply rare
 _SHORT: Final = 0.5  # of the labels of a class that are expected: fewer are too few
 _EXPECTED: Final = 20.0  # labels of a class that must be expected before what came of it tells anything

@@ -12,8 +12,6 @@ from streamcal.delayed.delay_laws_c import COMPLETE, EDGES, completeness
 from streamcal.delayed.label_release_c import LabelRelease
 from streamcal.delayed.outage import Outage, outage_of
 
-__all__ = ["LabelDelays", "label_delays", "most_apart"]
-
 _MOST: Final = 0.9  # of the labels of a class
 _SUSPECT: Final = 3.0  # standard deviations from which labels may be no fair sample
 

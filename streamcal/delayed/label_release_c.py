@@ -31,8 +31,6 @@ from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import MOST, require, within
 from streamcal.values import Floats
 
-__all__ = ["MOST_HELD", "LabelRelease"]
-
 MOST_HELD: Final = 16_384
 """Number of labels held, from which they are thinned."""
 

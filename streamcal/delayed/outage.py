@@ -11,8 +11,6 @@ import numpy as np
 
 from streamcal.delayed.label_release_c import LabelRelease
 
-__all__ = ["Outage", "outage_of"]
-
 _RECENT: Final = (16, 64, 256)  # latest cohorts that are compared with all
 _LACKING: Final = 5.0  # standard deviations by which a class falls short of its rate
 _HALF: Final = 0.5  # of what a class falls short must be missing; the other class lacks a smaller share

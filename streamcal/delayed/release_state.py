@@ -12,8 +12,6 @@ from streamcal.join.entries import Memo
 from streamcal.sketch.decoding import Count, Finite, Part
 from streamcal.values import NO_CELLS, NO_COUNTS, NO_FLOATS, NO_LABELS, Cells, Counts, Floats, Labels
 
-__all__ = ["BANDS", "SCALARS", "ReleaseState", "Released"]
-
 BANDS: Final = 24
 """Bands of scores: octaves of the odds, from 2⁻¹² to 2¹²."""
 

@@ -26,9 +26,6 @@ from streamcal.values import Counts, Floats, Labels, shown
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine
 
-__all__ = ["Answer", "Answers", "BinaryCalls", "Calls", "Intervals"]
-
-
 R = TypeVar("R")
 """Checked scores of several events, as an engine takes them; it has a length, and slices."""
 

@@ -20,8 +20,6 @@ import numpy as np
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["Cohort", "CompleteCohorts"]
-
 _LEAST: Final = 64  # predictions of a cohort: fewer certify nothing
 _WAITING: Final = 4096  # predictions or labels that wait to be counted
 

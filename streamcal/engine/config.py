@@ -16,18 +16,6 @@ from streamcal.join.config import JoinConfig
 from streamcal.sketch.decoding import Count
 from streamcal.times import as_timedelta
 
-__all__ = [
-    "EngineOptions",
-    "Mode",
-    "PriorKind",
-    "RecalibratorConfig",
-    "RecalibratorOptions",
-    "every_option",
-    "names_options",
-    "unlike",
-    "with_join",
-]
-
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Name of the estimator to serve: the paper's (section 5 and appendix E), or a mixture, ``"auto"``."""
 

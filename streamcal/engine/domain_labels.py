@@ -23,8 +23,6 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
 from streamcal.values import NO_COUNTS, NO_FLOATS, NO_LABELS, Counts, Floats, Labels
 
-__all__ = ["BUFFERED", "DomainLabels", "DomainState", "LabelRun"]
-
 BUFFERED: Final = 1024
 """Number of labels that may wait before they are sorted into the log: with more, one event takes longer."""
 

@@ -10,7 +10,7 @@ import msgspec
 from streamcal.certificates.record import Certificate, DriftAlarm
 from streamcal.join.outcomes import Rejected
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.mixture.mixture import Mixing
+from streamcal.mixture.table import Mixing
 
 __all__ = ["DriftAlarm", "Emission", "MapPublished", "Mixing", "Recalibrated", "Rejected"]
 

@@ -34,8 +34,6 @@ from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Counts, Floats, Labels
 
-__all__ = ["DomainSummary", "Engine", "seen_in_call"]
-
 _YOUNG: Final = 16 << 10  # bytes of an engine, and what is added as its labels double
 _OLDER: Final = 5 << 10
 _NEW_LABELS: Final = 16  # or a part of one in so many, after which limits for rows are formed anew

@@ -33,7 +33,8 @@ from streamcal.maps.fits_c import LinearFunction, StepFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.forecasts_c import MixedSteps
-from streamcal.mixture.mixture import EARLIER, Mixed, first_map
+from streamcal.mixture.mixture import EARLIER, first_map
+from streamcal.mixture.table import Mixed
 from streamcal.priors.history import BLOCK
 from streamcal.priors.likelihood import matched_odds
 from streamcal.priors.score_tracker import ScoreTracker
@@ -41,8 +42,6 @@ from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
 from streamcal.values import Counts, Floats, Labels
-
-__all__ = ["INDEX_BYTES", "ClassPriors", "EventRules", "ServedMap"]
 
 INDEX_BYTES: Final = 8
 """Bytes of the number of target scores with which a memo begins."""

@@ -23,8 +23,6 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
 from streamcal.values import Floats, Labels
 
-__all__ = ["PANES", "LabelLog"]
-
 PANES: Final = 16
 """Number of panes that the length of a window is divided into."""
 

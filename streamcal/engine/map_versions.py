@@ -34,14 +34,13 @@ from streamcal.maps.rate_limits import RateLimits
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import form
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.mixture import Mixed, Mixture
+from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.table import Mixed
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
 
 if TYPE_CHECKING:
     from streamcal.engine.event_rules_c import ClassPriors, ServedMap
-
-__all__ = ["MapVersions", "VersionsState"]
 
 _MOVED: Final = 0.1  # log odds: mode auto mixes anew when scores have moved the prior by so much
 

@@ -13,12 +13,11 @@ from streamcal.delayed.feedback import DelayedFeedback
 from streamcal.engine.domain_labels import DomainLabels
 from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
-from streamcal.mixture.mixture import Mixed, Mixing, Mixture
+from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.snapshots import next_step
+from streamcal.mixture.table import Mixed, Mixing
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
-
-__all__ = ["MixtureController"]
 
 _FIRST_STEP: Final = next_step(0, at_once=False)
 

@@ -15,8 +15,6 @@ import msgspec
 from streamcal.events import DOMAINS, Domain
 from streamcal.sketch.decoding import Number, Part, require
 
-__all__ = ["FIRST_LABELS", "GROWTH", "NEVER", "Schedule", "VersionCounts", "parts_of_call"]
-
 NEVER: Final = 1 << 62
 """Label count that is never reached."""
 

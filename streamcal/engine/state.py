@@ -18,8 +18,6 @@ from streamcal.sketch.decoding import Count, Finite, Part, decoded, encoded, sea
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import NO_FLOATS, Floats
 
-__all__ = ["EngineState", "compressed", "expanded", "pack", "unpack"]
-
 _KIND: Final = b"SCRC\x0b"
 _MOST: Final = 1 << 28  # bytes: no engine has a state so large
 _SMALL: Final = 512  # bytes, which take longer to compress than to write

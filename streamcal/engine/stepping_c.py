@@ -39,20 +39,6 @@ if TYPE_CHECKING:
     from streamcal.maps.rate_limits import RateLimits
     from streamcal.sampling import Sampler
 
-__all__ = [
-    "AT_MOST",
-    "BlockSteps",
-    "Learner",
-    "Outcome",
-    "Taken",
-    "checked",
-    "emit",
-    "emitted",
-    "lacks_time",
-    "refuses_weight",
-    "step",
-]
-
 AT_MOST: Final = 8192
 """Number of events taken at a time: the next ones use the same memory again."""
 

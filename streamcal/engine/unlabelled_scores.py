@@ -17,8 +17,6 @@ from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import NO_FLOATS, Floats
 
-__all__ = ["BUFFERED", "FEW", "UnlabelledScores"]
-
 BUFFERED: Final = 4096
 """Number of scores that may wait before they are sorted into the sketch."""
 

@@ -18,8 +18,6 @@ from streamcal.events.fields import with_time
 from streamcal.string_column import StringColumn
 from streamcal.values import Floats, Labels
 
-__all__ = ["FEWEST", "NO_LABEL", "Block"]
-
 FEWEST: Final = 64
 """Fewer events than so many are taken one by one: columns would cost more."""
 

@@ -32,8 +32,6 @@ from streamcal.events.json_lines_c import FIELDS, ID, KEY, OTHERS, LineReader, a
 from streamcal.times import LATEST, iso_date, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
-__all__ = ["CsvDecoder", "JsonDecoder", "Malformed", "TextFormat", "check_repeated"]
-
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 

@@ -13,8 +13,6 @@ import msgspec
 from streamcal.times import RULE, show_duration, show_time
 from streamcal.values import shown
 
-__all__ = ["MAX_REASON", "TITLES", "Code", "FieldError", "Refusal"]
-
 MAX_REASON: Final = 1_000
 """Most characters of a reason."""
 

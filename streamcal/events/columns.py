@@ -11,19 +11,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 
 from streamcal.values import MAX_NAME_BYTES, check_name, class_name, shown
 
-__all__ = [
-    "ANSWER_FIELDS",
-    "MAX_CLASSES",
-    "MAX_KEPT_BYTES",
-    "ROLES",
-    "WEIGHTS",
-    "Columns",
-    "InputKind",
-    "Role",
-    "check_header",
-    "did_you_mean",
-]
-
 Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain", "weight", "propensity"]
 """Role of a column: what it holds."""
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-__all__ = ["COMMAND", "HTTP", "PYTHON", "Face"]
-
 
 class Face(NamedTuple):
     """Words of one way to use the package, for messages that say what to do."""

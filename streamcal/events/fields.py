@@ -26,17 +26,6 @@ from streamcal.sketch import weighing
 from streamcal.times import read_time
 from streamcal.values import check_domain, check_id, check_key
 
-__all__ = [
-    "Fields",
-    "Malformed",
-    "OtherLabel",
-    "TableFields",
-    "check_kept",
-    "count_names",
-    "malformed",
-    "plain_kept",
-]
-
 MAX_FIELDS: Final = 100
 """Most names of unknown fields that are counted, each cut to as many characters; the others count as one."""
 

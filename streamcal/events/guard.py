@@ -30,8 +30,6 @@ from streamcal.sketch.decoding import Number
 from streamcal.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
 from streamcal.values import Floats
 
-__all__ = ["NEIGHBOURS", "SURE", "ClockState", "GuardState", "TimeGuard"]
-
 NEIGHBOURS: Final = 9
 """Number of times before an event that are its neighbours."""
 FEWEST: Final = 5

@@ -22,8 +22,6 @@ from streamcal.events.faces import COMMAND, Face
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.values import parse_number, shown
 
-__all__ = ["InputChecks", "MeaningError", "Sighting", "untimed"]
-
 ENOUGH: Final = 10
 """Number of refused values that is no accident."""
 

@@ -22,8 +22,6 @@ from streamcal.string_column import PADDING, StringColumn
 from streamcal.times import LATEST
 from streamcal.values import MAX_NAME_CHARACTERS, Counts, Floats
 
-__all__ = ["FIELDS", "ID", "KEY", "OTHERS", "LineReader", "answer_lines", "are_distinct"]
-
 FIELDS: Final[tuple[Role, ...]] = ("score", "label", "time", "domain", "id", "key")
 """Roles of the first fields of a reader."""
 

@@ -21,8 +21,6 @@ from streamcal.events.columns import Columns
 from streamcal.sketch.checks import ROUNDING, check_score
 from streamcal.values import class_name, shown
 
-__all__ = ["ByClass", "ScoreFields", "by_class", "score_fields"]
-
 Scores = tuple[float, ...]
 _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]  # checked where it is decoded
 _Label = Annotated[int, msgspec.Meta(ge=0, le=1)]

@@ -25,8 +25,6 @@ from streamcal.string_column import StringColumn
 from streamcal.times import LATEST, read_time
 from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key
 
-__all__ = ["Column", "RowsDecoder", "in_form", "listed"]
-
 Column: TypeAlias = Floats | StringColumn | Sequence[Any]
 """Values of a column: numbers, float64[n], NaN where there is none; printable texts, none empty; or anything,
 None where there is none."""

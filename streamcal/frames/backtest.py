@@ -36,8 +36,6 @@ from streamcal.run.runner import Inputs, Runner
 from streamcal.times import duration, show_duration
 from streamcal.values import shown
 
-__all__ = ["backtest"]
-
 _SHOWN: Final = 3  # ids
 _MOST_MAPS: Final = 1000
 

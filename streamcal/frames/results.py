@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["Answered", "Backtest", "Comparison"]
-
 _BY_TIME: Final = ("time", "score", "probability")
 
 

@@ -26,8 +26,6 @@ from streamcal.values import Counts, Floats, shown
 if TYPE_CHECKING:
     import narwhals as nw
 
-__all__ = ["Frame", "FrameSource", "apart", "narwhals_module"]
-
 _ROWS: Final = 65_536  # of a frame that are read at a time
 _WHOLE: Final = 2.0**53  # every whole float below is exact
 

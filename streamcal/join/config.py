@@ -10,8 +10,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from streamcal.times import as_timedelta
 
-__all__ = ["JoinConfig"]
-
 
 def _seconds(value: object) -> object:
     """Return a duration, or a text that is one, in seconds; return anything else as it is."""

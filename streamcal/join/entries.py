@@ -11,8 +11,6 @@ import msgspec
 
 from streamcal.events import Domain, Weight
 
-__all__ = ["Memo", "Pending", "Values"]
-
 # Checked where a pack is decoded.
 _Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 _Label = Annotated[int, msgspec.Meta(ge=0, lt=1000)]  # below the number of classes: see `PackRows.of`

@@ -24,8 +24,6 @@ from streamcal.events import DOMAINS, LabelEvent
 from streamcal.join.entries import Memo, Pending
 from streamcal.join.packs import PACK, Kind, Pack, PackChanges, PackRows
 
-__all__ = ["EARLY", "ENDED", "WAITING", "IdTable", "hashed", "widened"]
-
 WAITING, ENDED, EARLY = 0, 1, 2
 """Queues: predictions that wait, predictions that have ended, and labels that wait for their prediction."""
 

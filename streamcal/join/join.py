@@ -41,8 +41,6 @@ from streamcal.join.outcomes import (
 )
 from streamcal.join.rules_c import JoinRules
 
-__all__ = ["Join", "JoinConfig"]
-
 
 class Join(JoinRules):
     """Match labels with predictions; parameters as of `JoinRules`."""

@@ -13,18 +13,6 @@ from streamcal.events.guard import ClockState, GuardState
 from streamcal.join.entries import Memo
 from streamcal.join.packs import Pack
 
-__all__ = [
-    "Contradicted",
-    "EarlyPositive",
-    "JoinCounts",
-    "JoinState",
-    "Joined",
-    "OriginOf",
-    "Rejected",
-    "rejected",
-    "with_origin",
-]
-
 OriginOf: TypeAlias = Callable[[], Origin | None]
 """Function that returns the origin of an event; called only when it is needed."""
 

@@ -13,8 +13,6 @@ import numpy.typing as npt
 from streamcal.events import LabelEvent, Weight
 from streamcal.join.entries import Memo, Pending
 
-__all__ = ["PACK", "Kind", "Pack", "PackChanges", "PackRows"]
-
 Kind: TypeAlias = Literal["pending", "settled", "early"]
 """Kind of the rows of a pack: predictions that wait, predictions that have ended, labels that wait."""
 

@@ -34,8 +34,6 @@ from streamcal.join.outcomes import (
 )
 from streamcal.values import Floats
 
-__all__ = ["AHEAD", "DONE", "FEWEST", "GAPS", "SURE", "Clock", "JoinRules"]
-
 SURE, FEWEST = 32, 5
 """Largest number of votes for a clock, and the number below which it goes on to a time in doubt."""
 

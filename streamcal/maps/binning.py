@@ -19,17 +19,6 @@ import numpy.typing as npt
 from streamcal.maps.fits_c import put_losses_left_out, put_splits
 from streamcal.values import Counts, Floats
 
-__all__ = [
-    "BinRule",
-    "bin_sums",
-    "candidate_bins",
-    "choose_bins",
-    "cube_root",
-    "effective",
-    "is_whole",
-    "uniform_mass",
-]
-
 BinRule = Literal["auto", "cube_root"] | int
 """Choice of the number of bins B: ``"auto"``, ``"cube_root"``, or the number itself, at least 1."""
 

@@ -31,9 +31,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import inner_edges
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["Curve", "fit_curve"]
-
-
 _RATIO: Final = 2**0.5  # between neighbouring numbers of bins
 _GROUPS: Final = 512  # of cells, at most, on which curves are compared: four for each of the most bins
 

@@ -14,29 +14,6 @@ import numpy.typing as npt
 from streamcal.sketch.counts_c import key_of, middle_of
 from streamcal.values import Counts, Floats
 
-__all__ = [
-    "APART",
-    "BENT",
-    "LINE",
-    "NO_SHIFT",
-    "STEPS",
-    "Curves",
-    "LinearFunction",
-    "StepFunction",
-    "cell_logits",
-    "class_prior",
-    "group",
-    "isotonic",
-    "isotonic_line",
-    "loss_left_out",
-    "minimise",
-    "put_losses_left_out",
-    "put_splits",
-    "regress",
-    "shift_correction_one",
-    "shift_weights",
-]
-
 APART: Final = 1e-9
 """Least distance between knots: nearer ones would make a line too steep for float64."""
 NO_SHIFT: Final = (1.0, 1.0)

@@ -19,15 +19,6 @@ import numpy as np
 from streamcal.maps.fits_c import minimise
 from streamcal.values import Floats
 
-__all__ = [
-    "FEATURES",
-    "HINGE",
-    "IDENTITY_ROW",
-    "PLATT",
-    "Family",
-    "fit_logistic",
-]
-
 KNOTS: Final = np.array((-3.0, -1.5, 0.0, 1.5, 3.0))
 """Logits at which a hinge map may bend: scores of .05, .18, .5, .82 and .95."""
 

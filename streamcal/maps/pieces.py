@@ -11,8 +11,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_correction
 from streamcal.values import shown
 
-__all__ = ["Line", "Pieces", "pieces"]
-
 
 class Line(NamedTuple):
     """The log-odds of h on one piece of a linear map: slope·x + intercept, x the log-odds of the score."""

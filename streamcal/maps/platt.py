@@ -11,19 +11,6 @@ from streamcal.maps import fits_c
 from streamcal.maps.logistic import PLATT, fit_logistic
 from streamcal.values import Cells, Floats
 
-__all__ = [
-    "IDENTITY",
-    "apply_platt",
-    "cell_logits",
-    "expit",
-    "fit_platt",
-    "inside",
-    "logit",
-    "narrowed",
-    "wide_cell_logits",
-    "wide_logit",
-]
-
 IDENTITY: Final = (1.0, 0.0)
 """(a, b) of the map that changes nothing."""
 

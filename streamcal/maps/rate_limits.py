@@ -25,8 +25,6 @@ from streamcal.sketch import grid
 from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["LEAST", "MOST", "RateLimits"]
-
 LEAST, MOST = 0.5, 0.99
 """Least and greatest probability of an interval."""
 

@@ -21,9 +21,6 @@ from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_on
 from streamcal.sketch import checks, grid
 from streamcal.values import Floats
 
-__all__ = ["RecalibrationMap", "why_not_whole"]
-
-
 _ROWS: Final = 10  # at most, of the table that a notebook shows
 
 Probability = Annotated[float, Field(ge=0.0, le=1.0)]

@@ -12,8 +12,6 @@ from streamcal.sketch import checks, grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["UniformMass", "form", "inner_edges", "uniform_mass_binning"]
-
 
 class UniformMass(NamedTuple):
     """A uniform-mass map, with its bins and the number of binnings compared."""

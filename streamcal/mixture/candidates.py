@@ -18,23 +18,6 @@ from streamcal.mixture.fits import Labelled, fit_free_curve, fit_hinge, fit_isot
 from streamcal.mixture.forecasts_c import Line
 from streamcal.values import Flags, Floats
 
-__all__ = [
-    "CANDIDATES",
-    "DISCOUNTS",
-    "EARLY",
-    "FARTHEST",
-    "RECENT_PRIOR",
-    "WINDOWS",
-    "Candidate",
-    "Own",
-    "are",
-    "clear",
-    "fit_own",
-    "names_of",
-    "register",
-    "taking_part",
-]
-
 WINDOWS: Final = (250, 1000, 4000, 16_000)
 """Lengths of the windows of labels with maps of their own."""
 

@@ -22,8 +22,6 @@ from streamcal.mixture.forecasts_c import Snapshot, forecast
 from streamcal.sketch.decoding import Probability
 from streamcal.values import Floats
 
-__all__ = ["NO_EVIDENCE", "Evidence", "forecasts"]
-
 Scale = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]  # factor on exposures
 # Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.
 _RATE: Final = 0.5

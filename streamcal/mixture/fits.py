@@ -27,17 +27,6 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Floats
 
-__all__ = [
-    "Labelled",
-    "Source",
-    "fit_free_curve",
-    "fit_hinge",
-    "fit_isotonic",
-    "fit_line",
-    "fit_source",
-    "platt_line",
-]
-
 _ENDS: Final = logit(np.array((0.0, 1.0)))
 _BENDS: Final = np.concatenate((_ENDS[:1], KNOTS, _ENDS[1:]))
 _FEATURES_AT_BENDS: Final = np.column_stack(

@@ -16,25 +16,6 @@ from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
 from streamcal.values import Bytes, Counts, Floats, Labels
 
-__all__ = [
-    "SLOPES",
-    "Line",
-    "MixedSteps",
-    "Rates",
-    "Snapshot",
-    "add_up",
-    "compiled",
-    "forecast",
-    "learn_labels",
-    "look",
-    "lose",
-    "move",
-    "moved_slopes",
-    "put_served",
-    "thinned",
-    "trust",
-]
-
 compiled: Final = not __file__.endswith(".py")
 """Whether this module was compiled when the package was installed."""
 

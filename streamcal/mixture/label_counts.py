@@ -17,9 +17,6 @@ from streamcal.sketch.label_window import LabelWindow
 from streamcal.sketch.weighing import NONE, Mass, other_than_one
 from streamcal.values import Floats, Labels
 
-__all__ = ["TargetCounts", "shared"]
-
-
 _ONES: Final = np.ones(4096)  # what labels without weights count for; cut to length
 _ONES.setflags(write=False)
 

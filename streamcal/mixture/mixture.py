@@ -40,12 +40,10 @@ from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, look, lose
 from streamcal.mixture.label_counts import TargetCounts, shared
 from streamcal.mixture.online import OnlinePlatt
 from streamcal.mixture.snapshots import (
-    STRIDE,
-    STRIDE_AT_ONCE,
     Snapshots,
     next_step,
 )
-from streamcal.mixture.table import Mixed, Mixing, Table
+from streamcal.mixture.table import Mixed, Table
 from streamcal.mixture.weights import RecentLosses, Slopes, Weights, by_source
 from streamcal.mixture.windows import Windows
 from streamcal.sketch.counts_c import AT_ONCE
@@ -53,17 +51,6 @@ from streamcal.sketch.decoding import Count, Number, Part, Positive, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Weighed
 from streamcal.values import Cells, Counts, Floats, Labels
-
-__all__ = [
-    "EARLIER",
-    "START",
-    "STRIDE",
-    "STRIDE_AT_ONCE",
-    "Mixed",
-    "Mixing",
-    "Mixture",
-    "first_map",
-]
 
 EARLIER: Final = WINDOWS[-1]
 """Number of the source's newest labels that the candidates can continue from."""

@@ -24,8 +24,6 @@ from streamcal.mixture.forecasts_c import learn_labels
 from streamcal.sketch.decoding import Part
 from streamcal.values import Floats, Labels
 
-__all__ = ["OnlinePlatt"]
-
 _G: Final = len(DISCOUNTS)
 _DISCOUNTS: Final = np.array(DISCOUNTS)
 _FIRST: Final = np.tile(np.array((*IDENTITY, 0.0, 0.0, 0.0)), (_G, 1))

@@ -17,8 +17,6 @@ from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, put_served, th
 from streamcal.sketch.decoding import Count, Part, decoded, encoded, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["STRIDE", "STRIDE_AT_ONCE", "Snapshots", "next_step"]
-
 STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
 

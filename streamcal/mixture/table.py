@@ -23,8 +23,6 @@ from streamcal.sketch.decoding import Part, Probability, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Floats
 
-__all__ = ["LAST", "Mixed", "Mixing", "Table", "choose_partition"]
-
 LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
 """Cell of score 1 on the finest grid."""
 

@@ -31,19 +31,6 @@ from streamcal.mixture.forecasts_c import Rates, add_up, move, moved_slopes, tru
 from streamcal.sketch.decoding import Count, Part
 from streamcal.values import Bytes, Flags, Floats
 
-__all__ = [
-    "BLOCK",
-    "EARLY",
-    "RATE",
-    "SHARE",
-    "SLOPE_RATE",
-    "SLOPE_SHARE",
-    "RecentLosses",
-    "Slopes",
-    "Weights",
-    "by_source",
-]
-
 RATE: Final = 0.012
 """η times the mixture's mean loss a label, in nats, where η is below its maximum of 1."""
 

@@ -22,8 +22,6 @@ from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = ["Windows", "quantile_edges"]
-
 _MAX_CELLS: Final = 512
 _RECENT: Final = 4000  # labels whose quantiles the partition of the table follows
 _WAITING: Final = 8192  # labels that may wait before they are sorted into the sketch of all

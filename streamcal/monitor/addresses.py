@@ -5,8 +5,6 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-__all__ = ["http_url", "is_loopback", "listen", "names_this_machine", "parse_address"]
-
 
 def parse_address(text: str) -> tuple[str, int]:
     """Return host and port of ``[HOST:]PORT``; an IPv6 address stands in brackets: ``[::1]:9100``.

@@ -48,8 +48,6 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
 from streamcal.values import Floats, shown
 
-__all__ = ["build_status", "group_columns", "served_engine", "verdicts"]
-
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _DAY: Final = 86_400.0
 _OLD: Final = 0.99  # share of the labels that came sooner than a prediction is old

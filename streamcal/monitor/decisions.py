@@ -10,8 +10,6 @@ from streamcal.monitor.status import Status
 from streamcal.quality.decision_figures import Estimate
 from streamcal.quality.label_sums import DELTA
 
-__all__ = ["decision_rows"]
-
 _SURE: Final = f"{1.0 - DELTA:.0%} sure"
 
 

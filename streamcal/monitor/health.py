@@ -7,8 +7,6 @@ from typing import Final, Literal
 
 from streamcal.run.ports import Source
 
-__all__ = ["ALIVE_SECONDS", "MOST_LAG", "Health"]
-
 ALIVE_SECONDS: Final = 60.0
 """Time between two micro-batches or polls of a run that is alive, at most, in seconds."""
 

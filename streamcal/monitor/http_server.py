@@ -21,8 +21,6 @@ from starlette.types import ASGIApp
 
 from streamcal.monitor.run_server import CLIENT_SECONDS
 
-__all__ = ["BACKLOG", "HttpServer"]
-
 BACKLOG: Final = 2048
 """Most open connections; as many more wait until one is closed."""
 

@@ -16,11 +16,10 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.run_history import RunHistory
 from streamcal.monitor.shown import Shown, make_shown
 from streamcal.monitor.status import Status
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.outcome import Outcome
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Source
 from streamcal.run.rows import RejectRow, VersionRow
-
-__all__ = ["LatestStatus", "Live", "Posted"]
 
 _EVERY: Final = 1.0  # seconds between two records
 _SHARE: Final = 0.01  # of the run's time that may go into them

@@ -31,8 +31,6 @@ from streamcal.quality.decision_figures import DecisionFigures, Estimate
 from streamcal.run.outcome import Outcome
 from streamcal.run.ports import Source
 
-__all__ = ["RunMetrics"]
-
 _DAY: Final = 86_400.0
 _DELAYS: Final = (1.0, 10.0, 60.0, 600.0, 3600.0, 6 * 3600.0, _DAY, 3 * _DAY, 7 * _DAY, 14 * _DAY, 30 * _DAY)
 _SECONDS: Final = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0)

@@ -20,8 +20,6 @@ from streamcal.run.order import BACKWARDS
 from streamcal.times import show_duration, show_time
 from streamcal.values import shown
 
-__all__ = ["of_rejects", "remark", "remarks"]
-
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions
 _APART: Final = 0.3  # share of the labels of one of several runs: of two, half would be apart

@@ -21,8 +21,6 @@ from streamcal.monitor.status import Status
 from streamcal.run.connectors import public_url
 from streamcal.times import show_time
 
-__all__ = ["MARK", "Figure", "Report", "as_html", "make_report"]
-
 MARK: Final = "streamcal report"
 """The content of the meta element ``generator``, with the version behind it: by it, a report is known."""
 

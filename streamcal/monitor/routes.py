@@ -13,8 +13,6 @@ from starlette.routing import Route
 
 from streamcal.monitor.latest_status import LatestStatus
 
-__all__ = ["page_routes"]
-
 _LOOK: Final = 0.5  # seconds between two looks for a new record
 _SILENCE: Final = 15.0  # seconds after which a viewer is told that nothing is new: it may be gone
 _MOST_VIEWERS: Final = 50

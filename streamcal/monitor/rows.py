@@ -15,26 +15,6 @@ from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
 from streamcal.times import show_duration, show_time
 
-__all__ = [
-    "FIGURES",
-    "GROUP_HEAD",
-    "Card",
-    "Figure",
-    "age",
-    "cards",
-    "closing_rows",
-    "delay_rows",
-    "gain",
-    "group_rows",
-    "held_rows",
-    "label_rows",
-    "lost_words",
-    "outage_start",
-    "rating_rows",
-    "run_summary",
-    "shown_value",
-]
-
 
 class Figure(NamedTuple):
     """Declaration of a figure of forecasts, before and after recalibration."""

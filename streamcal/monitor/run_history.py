@@ -19,8 +19,6 @@ from streamcal.run.outcome import Outcome, PriorSnapshot
 from streamcal.run.ports import Store
 from streamcal.run.rows import OF_RUN, AlarmRow, RejectRow, VersionRow, alarm_rows
 
-__all__ = ["LATEST_REJECTS", "Risks", "RunHistory", "Thinned", "claimed", "stored_history"]
-
 LATEST_REJECTS: Final = 20
 """Number of the latest rejects that are shown one by one."""
 

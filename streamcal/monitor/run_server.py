@@ -19,8 +19,6 @@ from streamcal.monitor.health import Health
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["CLIENT_SECONDS", "MOST_CONNECTIONS", "RunServer"]
-
 CLIENT_SECONDS: Final = 10.0
 """Time limit for a client, in seconds: for a head, for a body, for reading an answer."""
 

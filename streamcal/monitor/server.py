@@ -12,8 +12,6 @@ from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.routes import page_routes
 from streamcal.monitor.run_server import RunServer
 
-__all__ = ["PageServer"]
-
 
 class PageServer(RunServer):
     """Shows the latest status of a run until it is closed; on this machine only.

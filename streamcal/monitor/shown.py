@@ -26,8 +26,6 @@ from streamcal.monitor.status import RecordedAlarm, Served, Status, View
 from streamcal.run.config import RunConfig
 from streamcal.times import show_duration
 
-__all__ = ["Section", "Shown", "ShownView", "make_shown"]
-
 _KEYED: Final = [figure for figure in FIGURES if figure.card and not figure.windows]
 
 

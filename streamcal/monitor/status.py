@@ -23,29 +23,6 @@ from streamcal.run.order import TimesRead
 from streamcal.run.outcome import FarAhead, Lost
 from streamcal.run.rows import AlarmRow
 
-__all__ = [
-    "SHOWN_GROUPS",
-    "SHOWN_KEYS",
-    "Bands",
-    "Bins",
-    "Bound",
-    "Certified",
-    "Confidence",
-    "DelayQuantile",
-    "GroupColumns",
-    "Priors",
-    "Rating",
-    "RecordedAlarm",
-    "RejectPlace",
-    "Remark",
-    "RemarkCode",
-    "Served",
-    "Status",
-    "Versions",
-    "View",
-    "Windows",
-]
-
 SHOWN_KEYS: Final = 20
 """Number of keys, the first ones, whose engines are part of a record."""
 

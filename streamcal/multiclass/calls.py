@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from streamcal.multiclass.many import Many
     from streamcal.multiclass.two import Two
 
-__all__ = ["ClassCalls", "ClassView"]
-
 
 class ClassCalls(Calls[Floats]):
     """Calls on an engine of many classes: a score is a row of K numbers, a label a class."""

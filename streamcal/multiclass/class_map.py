@@ -20,8 +20,6 @@ from streamcal.multiclass.simplex import ordered
 from streamcal.multiclass.softmax_c import logs, mix, normalise, scale
 from streamcal.values import Floats
 
-__all__ = ["KINDS", "Candidate", "ClassSteps", "MulticlassMap", "forecast"]
-
 Maps = Sequence[RecalibrationMap | None]
 Rows = TypeVar("Rows")
 _Kind = Literal["score", "maps", "scaling", "scaling of maps", "shift"]

@@ -11,8 +11,6 @@ from streamcal.multiclass.softmax_c import are_shares, shares_of
 from streamcal.sketch.checks import NO_LABEL, ROUNDING, rounding_of
 from streamcal.values import Counts, Floats, check_name, is_missing, shown, unmasked
 
-__all__ = ["MAX_CLASSES", "Classes"]
-
 MAX_CLASSES: Final = 1000
 """Largest number of classes."""
 

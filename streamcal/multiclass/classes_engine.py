@@ -33,8 +33,6 @@ from streamcal.multiclass.two import Two
 from streamcal.sketch.decoding import restoring
 from streamcal.values import Counts, Floats
 
-__all__ = ["NUMBER_BYTES", "ClassAnswer", "ClassesEngine", "kept_numbers"]
-
 NUMBER_BYTES: Final = 8
 """Bytes of a number that the join keeps."""
 _NUMBERS: Final = np.dtype("<f8")

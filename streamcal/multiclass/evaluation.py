@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
     from streamcal.quality.diagram import Scale
 
-__all__ = ["ClassEvaluation", "evaluate_classes"]
-
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ClassEvaluation:

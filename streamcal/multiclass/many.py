@@ -30,8 +30,6 @@ from streamcal.multiclass.softmax_c import DENSE, OnlineSoftmax, normalise
 from streamcal.sketch.decoding import Count, decoded, encoded, require, restoring, within
 from streamcal.values import Counts, Floats
 
-__all__ = ["Many", "ManyState"]
-
 _FIRST_PART: Final = 64  # labels of one call that are judged together, at least
 _SCALINGS: Final = {
     "bias/0.998": 0.998,

@@ -22,8 +22,6 @@ from streamcal.multiclass.softmax_c import OnlineSoftmax, count, gather, mix, no
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["MOST", "RECENT", "STEP", "ManyRules", "OneVsRest", "OneVsRestState"]
-
 MOST: Final = 64
 """Number of classes up to which all have an engine."""
 

@@ -18,8 +18,6 @@ from streamcal.multiclass.softmax_c import log_losses
 from streamcal.sketch.decoding import Finite, Part
 from streamcal.values import Bytes, Flags, Floats
 
-__all__ = ["ClassWeights"]
-
 _RATE: Final = 0.1
 """η times the mixture's mean loss a label, where η is below its maximum of 1: candidates for K classes differ
 by more than maps of one score."""

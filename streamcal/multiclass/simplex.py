@@ -15,8 +15,6 @@ import numpy as np
 from streamcal.multiclass.softmax_c import normalise
 from streamcal.values import Floats
 
-__all__ = ["class_priors", "likeliest_priors", "ordered", "reweighed", "shift_weights", "shifted"]
-
 _MOST_STEPS: Final = 10_000
 _CLOSE: Final = 1e-12
 

@@ -28,24 +28,6 @@ import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = [
-    "DENSE",
-    "END",
-    "OnlineSoftmax",
-    "are_shares",
-    "count",
-    "gather",
-    "largest",
-    "log_losses",
-    "logarithms",
-    "logs",
-    "mix",
-    "normalise",
-    "scale",
-    "scale_each",
-    "shares_of",
-]
-
 
 def are_shares(rows: Floats, rounding: float) -> bool:
     """Whether all numbers are in [0, 1], and each row sums to 1, both give or take ``rounding``.

@@ -13,8 +13,6 @@ from streamcal.events import Domain
 from streamcal.multiclass.class_map import Candidate
 from streamcal.values import Counts, Floats
 
-__all__ = ["Two"]
-
 
 class Two:
     """One binary engine, behind the interface of `streamcal.multiclass.many.Many`."""

@@ -25,8 +25,6 @@ import numpy as np
 
 from streamcal.values import Counts, Floats
 
-__all__ = ["change_point", "deviations", "grouped"]
-
 _RESOLUTION: Final = (
     4  # a pane is at most 1/4 as long as everything newer: a cut is never far from the change
 )

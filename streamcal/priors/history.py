@@ -17,8 +17,6 @@ from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import Count, Part
 from streamcal.values import NO_CELLS, Cells, Counts, Floats
 
-__all__ = ["BLOCK", "MAX_CELLS", "History"]
-
 BLOCK: Final = 64
 """Number of scores in a block: a tracker takes scores by block, and tests for a change after each."""
 

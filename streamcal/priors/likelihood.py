@@ -19,8 +19,6 @@ from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Cells, Counts, Floats
 
-__all__ = ["SourceMap", "likeliest_prior", "matched_odds"]
-
 _MOST_STEPS: Final = 1100  # as many bisections lead from 1 to the smallest float
 _FARTHEST: Final = 100.0  # log odds between a score and any prior
 _BISECTIONS: Final = 60

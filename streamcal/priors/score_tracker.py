@@ -16,8 +16,6 @@ from streamcal.priors.likelihood import SourceMap, likeliest_prior
 from streamcal.sketch.decoding import Count, Part, encoded
 from streamcal.values import Cells, Floats
 
-__all__ = ["ScoreTracker"]
-
 _STEP: Final = 32  # a prior is estimated again after so many new scores; at first more often,
 _FEW: Final = 8  # when 1/8 of the predictions that count is new,
 _NEWS: Final = 64  # and later when 1/64 of them is

@@ -16,8 +16,6 @@ import numpy as np
 from streamcal.sketch.decoding import Finite
 from streamcal.values import Counts, Floats
 
-__all__ = ["BINS", "ClassFigures", "ClassSums", "add_to_bins", "figures_of"]
-
 BINS: Final = 15
 _LEAST: Final = 1e-15
 

@@ -11,8 +11,6 @@ from streamcal.quality.seen import seen_labels
 from streamcal.sketch.checks import as_labels, as_scores
 from streamcal.values import Floats, check_order
 
-__all__ = ["DecisionCurve", "decision_curve"]
-
 
 class DecisionCurve(NamedTuple):
     """Net benefit by threshold, in true positives per label (Vickers and Elkin 2006).

@@ -22,18 +22,6 @@ from streamcal.quality.label_sums import gain_table, limits
 from streamcal.quality.verdict import Arrival
 from streamcal.values import Counts, Floats
 
-__all__ = [
-    "AGAINST",
-    "CELLS",
-    "Cells",
-    "DecisionFigures",
-    "DecisionRule",
-    "Estimate",
-    "count_limits",
-    "decision_names",
-    "rate",
-]
-
 AGAINST: Final = ("the raw score", "acting on all", "acting on none")
 """Other decisions on the same predictions, which those by the served probability are compared with."""
 

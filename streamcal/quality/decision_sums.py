@@ -32,8 +32,6 @@ from streamcal.sketch.counts_c import add_labels
 from streamcal.sketch.decoding import Count, Finite, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["DecisionSums"]
-
 _CODES: Final = len(DECISIONS)
 _SUMS: Final = 6  # of `add_labels`, and of `_SampledPanes`
 _SAMPLED_STAKES: Final = 0.9 * 2.0 ** -np.arange(18.0)

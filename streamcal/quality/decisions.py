@@ -21,8 +21,6 @@ from streamcal.sketch.decoding import Count
 from streamcal.times import as_times
 from streamcal.values import Counts, Floats, check_order, shown
 
-__all__ = ["ACT", "DECISIONS", "PASS", "REVIEW", "Capacity", "Costs", "Decision", "Thresholds", "decide"]
-
 Decision: TypeAlias = Literal["pass", "review", "act"]
 
 DECISIONS: Final[tuple[Decision, ...]] = ("pass", "review", "act")

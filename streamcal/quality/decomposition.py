@@ -13,8 +13,6 @@ import numpy as np
 from streamcal.maps.fits_c import isotonic
 from streamcal.values import Floats
 
-__all__ = ["Parts", "decompose", "isotonic_rates"]
-
 
 class Parts(NamedTuple):
     """Parts of a Brier score, each at least 0."""

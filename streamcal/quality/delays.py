@@ -13,8 +13,6 @@ import numpy as np
 from streamcal.sketch.decoding import Count
 from streamcal.values import Floats
 
-__all__ = ["Delay", "Delays"]
-
 _LIMITS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of delays, seconds: 15% apart
 _BINS: Final = len(_LIMITS) + 1
 

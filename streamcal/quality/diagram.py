@@ -20,19 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = [
-    "COLOURS",
-    "NEEDED",
-    "SIZE",
-    "Scale",
-    "Series",
-    "can_draw",
-    "draw",
-    "draw_panels",
-    "new_figure",
-    "saved",
-]
-
 NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
 
 COLOURS: Final = ("#2a6f97", "#c44e52", "#3f8f5f", "#8c5fa8", "#c98a1b", "#5c5c5c")

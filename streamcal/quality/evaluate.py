@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
     from streamcal.quality.diagram import Scale, Series
 
-__all__ = ["Evaluation", "evaluate", "interval_header", "interval_lines"]
-
 _UNITS: Final = 1 << 10  # of the weight of a mean label: the bins of equal mass take whole numbers
 _MANY: Final = 10  # so many forecasts of 0 and 1 are no accident
 

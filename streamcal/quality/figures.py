@@ -37,18 +37,6 @@ from streamcal.sketch.decoding import Finite
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats, Labels
 
-__all__ = [
-    "ECE_BINS",
-    "RATED_KEYS",
-    "WINDOW",
-    "Figures",
-    "ForecastQuality",
-    "Quality",
-    "Raised",
-    "Unrated",
-    "log_losses",
-]
-
 ECE_BINS: Final = 15
 """The bins of the calibration error, of equal mass: at most so many, for no edge parts equal forecasts."""
 

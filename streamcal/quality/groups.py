@@ -18,8 +18,6 @@ from streamcal.quality.label_sums import DELTA, LabelSums, discoveries, limits
 from streamcal.sketch.counts_c import add_labels
 from streamcal.values import Floats
 
-__all__ = ["KEPT", "STAKES", "GroupFigures", "Groups", "by_propensity", "group_figures", "ranked"]
-
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""
 

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from streamcal.sketch.decoding import Count, require
 from streamcal.values import Counts, Floats
 
-__all__ = ["GRAIN", "LIMITS", "MOST_WINDOWS", "WIDTH", "Curve", "History", "Totals"]
-
 GRAIN: Final = 2.0**-24
 """Grain to which summands are rounded. Sums of such values in [0, 1] are exact in every order up to
 2²⁹ of them; of more, the last digits are rounded."""

@@ -17,8 +17,6 @@ import numpy as np
 
 from streamcal.values import Floats
 
-__all__ = ["Z95", "CalibrationBins", "Discrimination", "as_pattern", "interval", "rate_intervals"]
-
 Z95: Final = 1.959963984540054
 """Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from streamcal.values import Flags, Floats
 
-__all__ = ["judged"]
-
 
 def judged(
     labels: Floats, forecasts: Floats, judge: Floats, chances: Floats, seen: Flags, deviations: float

@@ -18,8 +18,6 @@ from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.values import Floats
 
-__all__ = ["PANES", "LabelCoverage", "UncoveredScores"]
-
 PANES: Final = 8
 """Number of panes that there may be, from the first to the last."""
 

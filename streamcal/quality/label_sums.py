@@ -16,19 +16,6 @@ import numpy as np
 
 from streamcal.values import BANDS, Flags, Floats
 
-__all__ = [
-    "COLUMNS",
-    "DELTA",
-    "EDGES",
-    "RANGES",
-    "Intervals",
-    "LabelSums",
-    "discoveries",
-    "gain_table",
-    "limits",
-    "share",
-]
-
 DELTA: Final = 0.05
 """Probability that any interval of a family ever misses what it bounds. A family are the gaps of the scores,
 those of the served probabilities, or the gains."""

@@ -16,8 +16,6 @@ from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import Finite
 from streamcal.values import BANDS, Counts, Floats
 
-__all__ = ["PANES", "Panes"]
-
 PANES: Final = 32
 """Most panes. When more are needed, every two neighbours become one, of twice the width."""
 

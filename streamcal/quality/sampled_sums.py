@@ -19,8 +19,6 @@ from streamcal.quality.label_sums import EDGES, LabelSums, gain_table
 from streamcal.quality.panes import PANES, Panes
 from streamcal.values import BANDS, Counts, Floats
 
-__all__ = ["SampledPanes", "SampledSums"]
-
 _Parts: TypeAlias = list[tuple[Counts | int, Floats]]  # columns, and what is added to them
 
 _M: Final = len(BANDS) + 1

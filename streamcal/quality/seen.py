@@ -11,8 +11,6 @@ import numpy as np
 
 from streamcal.values import Flags, Floats, unmasked
 
-__all__ = ["present", "seen_labels"]
-
 _SURELY: Final = 5.0  # standard deviations
 
 

@@ -23,8 +23,6 @@ from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import Count, Finite
 from streamcal.values import Floats
 
-__all__ = ["STRIDE", "Sequences"]
-
 STRIDE: Final = 256
 """Labels between two starts in the near past."""
 

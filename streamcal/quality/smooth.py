@@ -13,8 +13,6 @@ import numpy as np
 
 from streamcal.values import Floats
 
-__all__ = ["smooth_calibration_error"]
-
 _CELLS: Final = 1 << 10  # of the first grid on [0, 1]
 _MOST_CELLS: Final = 1 << 17
 _FINE: Final = 16  # cells in a bandwidth, at least: with them the error is below 1 % of what is found

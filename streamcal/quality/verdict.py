@@ -22,18 +22,6 @@ from streamcal.sketch.decoding import Finite
 from streamcal.times import show_time
 from streamcal.values import BANDS, Flags, Floats
 
-__all__ = [
-    "FEWEST",
-    "Arrival",
-    "Cause",
-    "State",
-    "Verdict",
-    "judge",
-    "may_deviate",
-    "weighted_verdict",
-    "worst_first",
-]
-
 FEWEST: Final = 100
 """Labels from which on forecasts may be called well calibrated."""
 

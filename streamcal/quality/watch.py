@@ -16,8 +16,6 @@ from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviat
 from streamcal.sketch.decoding import Count, Finite
 from streamcal.values import Floats
 
-__all__ = ["ForecastWatch", "Point"]
-
 _LOOKS: Final = 4  # looks, at least, while the labels double
 _WIDEST: Final = 1 << 14  # labels between two looks, at most
 _POINTS: Final = 1.25  # labels at a point of the past, over those at the point before

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget
 
-__all__ = ["UNDECIDED", "ManyLabels", "TwoLabels"]
-
 UNDECIDED: Final = 0.5
 """The score of a model that gives none, as of river's linear models before they learn."""
 

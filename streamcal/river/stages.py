@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from river.base.typing import ClfTarget, FeatureName
 
-__all__ = ["Recalibrate", "RecalibratedClassifier"]
-
 _NOTHING: Final = object()
 """Features of the latest prediction where there is none."""
 

@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Hashable
 from typing import Final
 
-__all__ = ["Waiting"]
-
 _MOST: Final = 100_000
 _MOST_BYTES: Final = 100_000_000  # of memos
 

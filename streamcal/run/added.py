@@ -17,8 +17,6 @@ from streamcal.run.rows import AnswerColumns, Column
 from streamcal.sampling import Sampler
 from streamcal.values import Counts, Floats
 
-__all__ = ["Added", "Decide", "Field", "added_fields", "with_fields"]
-
 Decide: TypeAlias = Callable[[Floats, Floats, Floats], Counts]
 """Function of scores, probabilities and times that returns cells of decisions, int64[n]."""
 

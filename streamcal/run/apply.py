@@ -27,8 +27,6 @@ from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, reject
 from streamcal.run.runner import MAX_EVENTS, PATIENCE
 from streamcal.times import LIMIT, seconds_of
 
-__all__ = ["Maps", "apply_maps"]
-
 _NO_WAIT: Final = 0.0
 
 log = logging.getLogger("streamcal")

@@ -23,16 +23,6 @@ from streamcal.run.added import Added, Decide, added_fields
 from streamcal.sampling import Sampler
 from streamcal.segments.segments import check_fields
 
-__all__ = [
-    "DecisionConfig",
-    "KeysConfig",
-    "RunConfig",
-    "SamplingConfig",
-    "SegmentsConfig",
-    "problems",
-    "read_config",
-]
-
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value
 _WANTED: Final = "Input should be "

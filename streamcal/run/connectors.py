@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from streamcal.run.ports import Feed, Role, RowKind, Shard, Sink, SinkOptions, Source, SourceOptions, Store
 
-__all__ = ["Connectors", "connector_names", "public_url"]
-
 _GROUP: Final = "streamcal.connectors"
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
 

@@ -16,8 +16,6 @@ from typing import Final
 from streamcal.engine.engine import Engine
 from streamcal.run.config import KeysConfig
 
-__all__ = ["KeyedEngines"]
-
 _FEWEST: Final = 4  # engines that stay in memory whatever their size
 
 Key = str | None

@@ -15,8 +15,6 @@ import msgspec
 from streamcal.errors import StoreError
 from streamcal.run.ports import Position, Positions, Store
 
-__all__ = ["AGAIN", "AllPositions", "Journal", "KeptBatch", "moved"]
-
 AGAIN: Final = "micro-batches since the last commit, processed again after a kill: %s"
 """Line of log of a run that was resumed from its journal."""
 

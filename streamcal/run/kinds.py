@@ -22,8 +22,6 @@ from streamcal.run.added import Added, Field, with_fields
 from streamcal.run.rows import AnswerColumns, Answers, Column
 from streamcal.values import Floats
 
-__all__ = ["ClassRow", "Kind", "kind_of"]
-
 _TIME: Final = 1772366400.0  # of examples
 
 

@@ -36,8 +36,6 @@ from streamcal.run.ports import Batch, Position, Source
 from streamcal.times import LIMIT
 from streamcal.values import Floats
 
-__all__ = ["BACKWARDS", "LaneName", "Merge", "MicroBatch", "TimesRead", "watermark"]
-
 BACKWARDS: Final = 60.0
 """An event goes back if its time is so many seconds before the latest one of its lane."""
 

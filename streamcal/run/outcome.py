@@ -19,15 +19,6 @@ from streamcal.run.rows import AlarmRow, Answers, RejectRow, Version
 from streamcal.sampling import Sampler
 from streamcal.sketch.decoding import Count
 
-__all__ = [
-    "FarAhead",
-    "Lost",
-    "Outcome",
-    "PipelineState",
-    "PriorSnapshot",
-    "RunCounts",
-]
-
 
 class PriorSnapshot(NamedTuple):
     """The running priors of a key at one moment."""

@@ -10,8 +10,6 @@ import msgspec
 from streamcal.errors import OutputError
 from streamcal.run.ports import Position, Positions, Sink, StoppedError
 
-__all__ = ["NullSink", "Outputs", "writing"]
-
 
 class Outputs(msgspec.Struct):
     """Where a run's rows go."""

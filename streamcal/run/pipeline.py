@@ -24,7 +24,7 @@ from streamcal.maps.rate_limits import RateLimits
 from streamcal.quality.decision_sums import DecisionSums
 from streamcal.run.config import RunConfig
 from streamcal.run.order import MicroBatch
-from streamcal.run.outcome import FarAhead, Lost, Outcome, PipelineState, PriorSnapshot
+from streamcal.run.outcome import FarAhead, Lost, Outcome, PriorSnapshot
 from streamcal.run.rows import (
     AnswerColumns,
     Answers,
@@ -37,8 +37,6 @@ from streamcal.run.rows import (
 from streamcal.run.run_state import RunState
 from streamcal.sampling import Sampler
 from streamcal.sketch.weighing import HEAVIEST, as_weights
-
-__all__ = ["Outcome", "Pipeline", "PipelineState"]
 
 _UNRATED: Final = 4096  # joined labels that may wait until they are rated, all at once; so may predictions
 _FEW: Final = 16  # fewer events take longer many at a time than they would one by one …

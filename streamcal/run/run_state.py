@@ -34,8 +34,6 @@ from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch.decoding import restoring
 from streamcal.values import class_name
 
-__all__ = ["RunState"]
-
 
 class RunState:
     """Join, engines and counts of one run; `streamcal.run.pipeline.Pipeline` has the parameters."""

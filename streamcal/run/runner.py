@@ -20,8 +20,9 @@ from streamcal.errors import DamagedStateError, OutputError, StoreError
 from streamcal.events.guard import GuardState
 from streamcal.run.journal import AllPositions, Journal, KeptBatch, moved
 from streamcal.run.order import Merge, MicroBatch, watermark
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import Outputs, writing
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import (
     KEPT_REJECTS,
     Change,
@@ -42,8 +43,6 @@ from streamcal.run.ports import (
 from streamcal.run.rows import Answers, RejectRow, VersionRow
 from streamcal.run.stored import StoredRun, stored_run
 from streamcal.sketch.decoding import encoded
-
-__all__ = ["Inputs", "Runner"]
 
 MAX_EVENTS: Final = 65_536
 """The approximate maximum number of events in a micro-batch."""

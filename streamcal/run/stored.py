@@ -8,11 +8,10 @@ from streamcal.events.columns import Columns
 from streamcal.events.guard import GuardState
 from streamcal.join.config import JoinConfig
 from streamcal.run.config import RunConfig, SegmentsConfig
-from streamcal.run.pipeline import Pipeline, PipelineState
+from streamcal.run.outcome import PipelineState
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Checkpoint, Store
 from streamcal.sketch.decoding import Count, decoded, restoring
-
-__all__ = ["StoredRun", "stored_pipeline", "stored_run"]
 
 
 class StoredRun(msgspec.Struct, omit_defaults=True):

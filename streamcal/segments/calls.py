@@ -25,8 +25,6 @@ from streamcal.values import Counts, Floats, Labels, shown
 if TYPE_CHECKING:
     from streamcal.segments.segmented_engine import SegmentedEngine
 
-__all__ = ["SegmentCalls", "SegmentView"]
-
 Rows = list[tuple[float, tuple[Name, ...]]]
 """Score, and value of each field, of each event."""
 

@@ -56,29 +56,6 @@ from streamcal.values import Counts, Floats, shown
 if TYPE_CHECKING:
     from streamcal.segments.segments import Segments
 
-__all__ = [
-    "CENTRED",
-    "READ",
-    "SUMS",
-    "TERMS",
-    "WORTH",
-    "BetweenSegments",
-    "Corrections",
-    "CorrectionsState",
-    "Fields",
-    "FieldsState",
-    "Rows",
-    "SegmentRules",
-    "as_bytes",
-    "as_name",
-    "codes_of",
-    "expit",
-    "logit_of",
-    "name_of",
-    "names_of",
-    "summed",
-]
-
 # The grid: τ_a of 0.01 to 2.56 by factors of 2, τ_b by factors of 4.
 _OFFSETS, _SLOPES, _SIZE = 9, 5, 45
 _OFFSET_PRECISION: Any = (0.01 * 2.0 ** np.arange(_OFFSETS)) ** -2.0

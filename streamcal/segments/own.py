@@ -20,8 +20,6 @@ from streamcal.engine.event_rules_c import ServedMap
 from streamcal.segments.corrections_c import WORTH, order
 from streamcal.sketch.decoding import Count, Probability
 
-__all__ = ["OwnEngines", "OwnState"]
-
 _FEWEST: Final = 100  # labels from which an engine forecasts
 _WRITTEN: Final = 128  # labels after which an engine is written anew
 _GROWTH: Final = 16.0

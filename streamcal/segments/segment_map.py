@@ -14,8 +14,6 @@ from streamcal.segments.corrections_c import Name, logit_of
 from streamcal.segments.segments import Segments
 from streamcal.values import Floats, shown
 
-__all__ = ["segment_map"]
-
 _ENDS: Final = logit(np.array([0.0, 1.0]))  # log-odds of the scores nearest to 0 and 1
 _APART: Final = 1e-8  # between knots, at least
 

@@ -19,8 +19,6 @@ from streamcal.segments.segments import Segments, packed, unpacked
 from streamcal.segments.stored_rows import StoredRows
 from streamcal.sketch.decoding import require, restoring
 
-__all__ = ["SegmentedEngine"]
-
 
 class SegmentedEngine(SegmentRules, Engine):
     """Pooled engine with corrections; made by `make`."""

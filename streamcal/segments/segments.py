@@ -20,19 +20,6 @@ from streamcal.segments.own import OwnEngines, OwnState
 from streamcal.sketch.decoding import Count, decoded, encoded
 from streamcal.values import shown
 
-__all__ = [
-    "NEAREST",
-    "SegmentCorrection",
-    "Segments",
-    "SegmentsState",
-    "check_fields",
-    "check_own_engines",
-    "listed",
-    "of_frame",
-    "packed",
-    "unpacked",
-]
-
 ReadRow = Callable[[int, Name], bytes | None]
 """Gives the row of a field's value that is in a store, None if it has none."""
 

@@ -16,8 +16,6 @@ from streamcal.segments.corrections_c import Corrections, Name, order
 from streamcal.segments.own import OwnEngines
 from streamcal.segments.segments import packed, unpacked
 
-__all__ = ["Row", "SegmentId", "StoredRows", "with_rows"]
-
 _MOST: Final = 1 << 20  # in memory, of all fields and engines
 _FEWEST: Final = 1024  # of each
 

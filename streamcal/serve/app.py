@@ -33,8 +33,6 @@ from streamcal.serve.queries import Queries
 from streamcal.serve.reading import BodyReader, drain
 from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
-__all__ = ["NO_KEY", "App"]
-
 NO_KEY: Final = "_"
 """The model of the V2 protocol that stands for events without a key."""
 

@@ -15,19 +15,6 @@ from streamcal.run.kinds import Kind
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.reading import check_values, count_values
 
-__all__ = [
-    "JSON",
-    "JSON_LINES",
-    "InferRequest",
-    "InferResponse",
-    "Tensor",
-    "added_tensors",
-    "content_type",
-    "outputs",
-    "read",
-    "tensors",
-]
-
 JSON: Final = "application/json"
 JSON_LINES: Final = "application/x-ndjson"
 

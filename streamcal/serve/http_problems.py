@@ -9,8 +9,6 @@ import msgspec
 
 from streamcal.events.codes import Code
 
-__all__ = ["PROBLEM_TYPE", "Fault", "Problem", "RefusedError"]
-
 PROBLEM_TYPE: Final = "application/problem+json"
 
 

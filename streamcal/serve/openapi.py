@@ -28,8 +28,6 @@ from streamcal.serve.queries import CertificateAnswer
 from streamcal.serve.served_pipeline import LabelAnswer
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 
-__all__ = ["OPEN", "document"]
-
 _STRUCTS: Final = (
     LabelAnswer,
     Problem,

@@ -23,8 +23,6 @@ from streamcal.run.rows import AlarmRow, alarm_rows, forecast_alarm_row
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.request_queue import RequestQueue
 
-__all__ = ["CertificateAnswer", "Queries"]
-
 _SHOWN_KEYS: Final = 20  # whose alarms are shown if no key is asked for
 _CERTIFICATE_SECONDS: Final = 5.0  # for so long the same certificate is given
 

@@ -15,8 +15,6 @@ from starlette.types import Message
 from streamcal.monitor.run_server import CLIENT_SECONDS
 from streamcal.serve.http_problems import RefusedError
 
-__all__ = ["BodyReader", "check_values", "count_values", "drain"]
-
 MOST_BYTES: Final = 8 << 20
 """Most bytes of a request's body."""
 

@@ -22,12 +22,10 @@ from streamcal.events.blocks import FEWEST, Block
 from streamcal.events.codec import JsonDecoder
 from streamcal.events.fields import Malformed
 from streamcal.run.config import RunConfig
-from streamcal.run.pipeline import Outcome
+from streamcal.run.outcome import Outcome
 from streamcal.run.ports import REQUESTS, Position, Positions
 from streamcal.serve.http_problems import RefusedError
 from streamcal.serve.served_pipeline import Result, ServedPipeline
-
-__all__ = ["MOST_WAITING", "STARTING", "Kind", "RequestQueue"]
 
 MOST_WAITING: Final = 65_536
 """Most events that may wait; a request beyond it is refused, and told to come again."""

@@ -17,12 +17,11 @@ from streamcal.join.id_table_c import EARLY
 from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
 from streamcal.run.order import BACKWARDS, MicroBatch
-from streamcal.run.pipeline import Outcome, Pipeline
+from streamcal.run.outcome import Outcome
+from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS
 from streamcal.run.rows import AnswerColumns, RejectRow
 from streamcal.serve.http_problems import Fault, Problem
-
-__all__ = ["LabelAnswer", "Result", "ServedPipeline"]
 
 _UNPROCESSABLE: Final = 422
 _OF_LABELS: Final = frozenset(("conflicting_label", "duplicate_label", "implied_label", "late_label"))

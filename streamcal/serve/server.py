@@ -22,16 +22,14 @@ from streamcal.monitor.metrics import RunMetrics
 from streamcal.monitor.routes import page_routes
 from streamcal.run.config import RunConfig
 from streamcal.run.journal import AGAIN
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import NullSink, Outputs
-from streamcal.run.pipeline import Outcome
 from streamcal.run.ports import Sink, Source, Store
 from streamcal.run.runner import Inputs, Runner
 from streamcal.serve.app import App
 from streamcal.serve.queries import Queries
 from streamcal.serve.request_queue import RequestQueue
 from streamcal.serve.served_pipeline import ServedPipeline
-
-__all__ = ["Server"]
 
 _SWITCH_SECONDS: Final = 0.0005  # that one thread keeps the other from going on: it stops often, to write
 

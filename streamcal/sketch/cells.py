@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from streamcal.values import Cells
 
-__all__ = ["coarsen", "count_width", "sum_runs"]
-
 
 def sum_runs(cells: Cells, counts: npt.NDArray[Any]) -> tuple[Cells, npt.NDArray[Any]]:
     """Add up the counts of equal cells.

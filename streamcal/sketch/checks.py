@@ -13,17 +13,6 @@ import numpy.typing as npt
 from streamcal.sketch.counts_c import first_bad_label, first_bad_score
 from streamcal.values import Floats, Labels, class_name, is_missing, shown, unmasked
 
-__all__ = [
-    "NO_LABEL",
-    "ROUNDING",
-    "as_labels",
-    "as_scores",
-    "check_label",
-    "check_score",
-    "clipped",
-    "rounding_of",
-]
-
 ROUNDING: Final = 1e-6
 """A number so far outside [0, 1] is a rounded probability; scores of classes may sum to 1 ± this."""
 NO_LABEL: Final = ": leave out rows without a label"

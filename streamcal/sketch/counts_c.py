@@ -17,30 +17,6 @@ import numpy as np
 
 from streamcal.values import Cells, Counts, Floats, Labels
 
-__all__ = [
-    "AT_ONCE",
-    "FIRST_KEY",
-    "IN_CALL",
-    "LAST_KEY",
-    "LabelBuffer",
-    "ScoreBuffer",
-    "Tally",
-    "add_labels",
-    "add_sums",
-    "count_sorted",
-    "first_bad_label",
-    "first_bad_score",
-    "key_of",
-    "keys_of",
-    "left_edges_of",
-    "middle_of",
-    "middles_of",
-    "pack_atoms",
-    "pack_labels",
-    "score_of",
-    "unpack_atoms",
-]
-
 _memory = np.zeros(1)
 _REAL, _BITS = _memory, _memory.view(np.int64)  # a number, and its bits
 _LEAST: Final = 2.0**-1022

@@ -27,23 +27,6 @@ import numpy.typing as npt
 
 from streamcal.errors import DamagedStateError
 
-__all__ = [
-    "MOST",
-    "Count",
-    "Finite",
-    "Number",
-    "Part",
-    "Positive",
-    "Probability",
-    "decoded",
-    "encoded",
-    "require",
-    "restoring",
-    "sealed",
-    "unsealed",
-    "within",
-]
-
 _CRC: Final = struct.Struct("<I")
 _LITTLE: Final = sys.byteorder == "little"
 

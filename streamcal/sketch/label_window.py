@@ -11,8 +11,6 @@ from streamcal.sketch.decoding import Part, Positive
 from streamcal.sketch.weighing import NONE, joined
 from streamcal.values import Floats, Labels
 
-__all__ = ["LabelWindow"]
-
 
 class LabelWindow(Part):
     """The latest labels with their weights; its fields are its state."""

@@ -15,8 +15,6 @@ from streamcal.sketch.decoding import Part, Positive, within
 from streamcal.sketch.weighing import Weighed, joined
 from streamcal.values import NO_CELLS, Cells, Floats, Labels
 
-__all__ = ["RecentLabels"]
-
 _LAST: Final = 2 * (grid.LAST_KEY >> grid.MIN_LEVEL) + 1  # the largest cell with its label
 _SPARE: Final = 2048  # labels for which there is room behind the packed ones, at most
 

@@ -26,8 +26,6 @@ from streamcal.sketch.decoding import Part, decoded, encoded, require, restoring
 from streamcal.sketch.weighing import Mass, Weighed
 from streamcal.values import NO_CELLS, Cells, Counts, Floats, Labels
 
-__all__ = ["MAX_CELLS", "MIN_MAX_CELLS", "ScoreSketch"]
-
 MAX_CELLS: Final = 4096
 """``max_cells`` of the sketches of an engine: enough for 10⁷ labels."""
 

@@ -19,19 +19,6 @@ import numpy.typing as npt
 
 from streamcal.values import Floats, Labels, shown, unmasked
 
-__all__ = [
-    "HEAVIEST",
-    "LIGHTEST",
-    "NONE",
-    "Mass",
-    "Weighed",
-    "as_weights",
-    "check_propensity",
-    "check_weight",
-    "joined",
-    "other_than_one",
-]
-
 LIGHTEST: Final = 1e-9
 """Smallest weight."""
 

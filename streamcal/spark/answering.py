@@ -29,8 +29,6 @@ from streamcal.events.codes import FieldError
 from streamcal.recalibrator import Recalibrator, calls_of, engine_of, made_of
 from streamcal.sketch.decoding import decoded, encoded
 
-__all__ = ["ENGINES", "Answered", "Engines", "Learned", "answer", "engines_of_task", "event_of", "learn"]
-
 ENGINES: Final = "streamcal.engines"
 """Property of the tasks of a micro-batch: the files that have the engines of the one before."""
 

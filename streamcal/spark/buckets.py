@@ -26,14 +26,13 @@ from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
 from streamcal.events import Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import Code, FieldError
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.config import JoinConfig
+from streamcal.join.join import Join
 from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joined, Rejected
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.answering import Answered, Learned, answer, engines_of_task, event_of
 from streamcal.times import LIMIT
-
-__all__ = ["COUNTS", "LABELS", "LEARNED", "OUTCOMES", "PREDICTION", "REJECT", "SCORES", "Buckets"]
 
 PREDICTION: Final = "prediction"
 """A row of a prediction that was taken."""

@@ -15,8 +15,6 @@ from streamcal.engine.config import EngineOptions, unlike
 from streamcal.join.outcomes import JoinCounts
 from streamcal.sketch.decoding import decoded, encoded
 
-__all__ = ["Kept", "files_of", "latest", "of_micro_batch", "resumed", "save"]
-
 _PLACES: Final = 2
 
 

@@ -17,8 +17,6 @@ from streamcal.maps.platt import inside
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.checks import ROUNDING
 
-__all__ = ["recalibrated"]
-
 
 def recalibrated(score: Column | str, recalibration: RecalibrationMap) -> Column:
     """Return the column of probabilities of a column of scores.

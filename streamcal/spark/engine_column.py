@@ -18,8 +18,6 @@ from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.recalibrator import Recalibrator, options_of
 from streamcal.values import Floats, shown
 
-__all__ = ["recalibrated_by"]
-
 
 def recalibrated_by(
     engine: Recalibrator | MulticlassMap, score: Column | str, segments: Sequence[Column | str] = ()

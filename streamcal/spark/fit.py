@@ -19,8 +19,6 @@ from streamcal.recalibrator import Recalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
 
-__all__ = ["learn"]
-
 _SKETCHED: Final = pa.schema(
     {"key": pa.string(), "domain": pa.string(), "part": pa.int32(), "sketch": pa.binary()}
 )

@@ -22,7 +22,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, RecalibratorOptions, unlike
 from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
-from streamcal.join.join import Join, JoinConfig
+from streamcal.join.config import JoinConfig
+from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
@@ -32,8 +33,6 @@ from streamcal.spark.answering import ENGINES, Engines, Learned, learn
 from streamcal.spark.buckets import COUNTS, LABELS, LEARNED, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
 from streamcal.spark.checkpoint import Kept, files_of, latest, of_micro_batch, resumed, save
 from streamcal.times import LIMIT, date_like
-
-__all__ = ["Batch", "StreamState", "read_state", "recalibrate_stream"]
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (

@@ -16,8 +16,8 @@ from streamcal.mixture.candidates import DISCOUNTS, RECENT_PRIOR, WINDOWS
 from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import Labelled, fit_isotonic, fit_line, fit_source
 from streamcal.mixture.forecasts_c import Line, MixedSteps, Snapshot, lose
-from streamcal.mixture.mixture import STRIDE, Mixture
-from streamcal.mixture.snapshots import Snapshots
+from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.snapshots import STRIDE, Snapshots
 from streamcal.mixture.table import LAST, Table
 from streamcal.mixture.windows import Windows
 from streamcal.sketch import grid

@@ -17,7 +17,9 @@ from streamcal.mixture.candidates import CANDIDATES, names_of
 from streamcal.mixture.evidence import forecasts
 from streamcal.mixture.fits import fit_source
 from streamcal.mixture.forecasts_c import Snapshot
-from streamcal.mixture.mixture import STRIDE, STRIDE_AT_ONCE, Mixed, Mixture
+from streamcal.mixture.mixture import Mixture
+from streamcal.mixture.snapshots import STRIDE, STRIDE_AT_ONCE
+from streamcal.mixture.table import Mixed
 from streamcal.mixture.weights import Weights, by_source
 from streamcal.sketch import grid
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL

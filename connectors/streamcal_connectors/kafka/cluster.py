@@ -28,8 +28,6 @@ from streamcal_connectors.kafka.kafka_python import (
     topic_settings,
 )
 
-__all__ = ["Cluster", "RefusedError", "hold_log_back"]
-
 log = logging.getLogger("streamcal_connectors")
 
 _PAUSES: Final = (0.1, 2.0)  # shortest and longest, in seconds, between two attempts

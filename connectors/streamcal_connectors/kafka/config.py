@@ -29,8 +29,6 @@ from pydantic import (
 from streamcal.run.connectors import public_url
 from streamcal_connectors.kafka.tokens import TOKEN_URL, Tokens
 
-__all__ = ["KafkaConfig", "KafkaUrl", "read_kafka_config"]
-
 _PREFIX: Final = "STREAMCAL_KAFKA_"
 _SCHEME: Final = "kafka:"
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")

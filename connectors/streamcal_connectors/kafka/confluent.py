@@ -36,8 +36,6 @@ from streamcal_connectors.kafka.config import KafkaConfig
 from streamcal_connectors.kafka.errors import KafkaError, error_names, is_out_of_range
 from streamcal_connectors.kafka.kafka_python import Consumer
 
-__all__ = ["ConfluentConsumer", "ConfluentProducer", "connection_options"]
-
 _PAUSE_SECONDS: Final = 0.05  # between two questions for a coordinator
 _MOST_AT_ONCE: Final = 100_000  # records of a poll
 

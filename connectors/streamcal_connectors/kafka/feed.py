@@ -12,8 +12,6 @@ from streamcal_connectors.kafka.cluster import Cluster
 from streamcal_connectors.kafka.errors import KafkaError
 from streamcal_connectors.kafka.kafka_python import Consumer
 
-__all__ = ["KafkaFeed"]
-
 _RECORDS: Final = 10_000  # of a poll
 
 

@@ -23,15 +23,6 @@ from streamcal_connectors.kafka import limits
 from streamcal_connectors.kafka.client import Chunk, OffsetAndMetadata, Row, TopicPartition, wait_until, worst
 from streamcal_connectors.kafka.config import KafkaConfig
 
-__all__ = [
-    "Consumer",
-    "KafkaPythonProducer",
-    "TopicSettings",
-    "check_codec",
-    "connection_options",
-    "topic_settings",
-]
-
 _BOOTSTRAP_SECONDS: Final = 5.0  # in which a client that was just made reaches the cluster, at most
 _RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
 _MAX_BYTES, _POLICY = "max.message.bytes", "cleanup.policy"

@@ -17,8 +17,6 @@ import msgspec
 from streamcal.run.ports import Position
 from streamcal_connectors.readers import read_position
 
-__all__ = ["Mark", "offset_of", "pack", "position_at", "topic_id_of", "unpack"]
-
 _PACKED_FROM: Final = 2048  # characters; a broker accepts 4096 by default
 
 

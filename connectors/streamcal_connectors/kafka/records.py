@@ -16,8 +16,6 @@ from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.positions import offset_of, position_at, topic_id_of
 from streamcal_connectors.kafka.values import Values
 
-__all__ = ["LostRecords", "Records"]
-
 _KEPT_BYTES: Final = RAW_BYTES + 1  # of a value: an origin sees that there was more
 
 

@@ -26,8 +26,6 @@ from google.protobuf import (  # type: ignore[import-untyped]
 
 from streamcal_connectors.kafka.errors import brief, is_permanent
 
-__all__ = ["AwayError", "Read", "Registry", "refuse_bombs"]
-
 Read: TypeAlias = Callable[[bytes], Mapping[str, Any]]
 """Returns the fields of a value; raises whatever it likes if the value is none of its schema."""
 

@@ -17,8 +17,6 @@ from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.transactions import Transactions
 from streamcal_connectors.readers import read_position
 
-__all__ = ["KafkaSink"]
-
 
 class _Position(msgspec.Struct):
     transaction: int

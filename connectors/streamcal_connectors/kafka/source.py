@@ -26,8 +26,6 @@ from streamcal_connectors.kafka.sink import KafkaSink
 from streamcal_connectors.kafka.transactions import Transactions
 from streamcal_connectors.kafka.values import Values
 
-__all__ = ["KafkaConnector", "KafkaFeed", "KafkaSource"]
-
 log = logging.getLogger("streamcal_connectors")
 
 _LOOK_SECONDS: Final = 1.0  # between two checks for new and for stalled partitions

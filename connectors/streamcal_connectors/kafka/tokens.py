@@ -15,8 +15,6 @@ import msgspec
 from kafka.errors import KafkaConnectionError, SaslAuthenticationFailedError
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-__all__ = ["TOKEN_URL", "Tokens"]
-
 TOKEN_URL: Final = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105  # no secret
 """Option of librdkafka that names the server of tokens."""
 

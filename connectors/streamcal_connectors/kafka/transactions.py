@@ -44,8 +44,6 @@ from streamcal_connectors.kafka.errors import KafkaError, brief, error_names
 from streamcal_connectors.kafka.kafka_python import Consumer, TopicSettings
 from streamcal_connectors.kafka.positions import Mark, offset_of, pack, unpack
 
-__all__ = ["Transactions"]
-
 log = logging.getLogger("streamcal_connectors")
 
 _ATTEMPTS: Final = 20  # to commit one micro-batch, while the cluster can be reached

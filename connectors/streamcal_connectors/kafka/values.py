@@ -23,8 +23,6 @@ from streamcal_connectors.kafka.errors import brief
 if TYPE_CHECKING:
     from streamcal_connectors.kafka.schemas import Read, Registry
 
-__all__ = ["Values"]
-
 log = logging.getLogger("streamcal_connectors")
 
 

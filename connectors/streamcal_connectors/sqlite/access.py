@@ -16,8 +16,6 @@ from typing import Final
 
 from streamcal.errors import StoreError
 
-__all__ = ["StoreLock", "check_file", "reading_mode"]
-
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _NETWORK: Final = {"afs", "cifs", "fuse.sshfs", "nfs", "nfs4", "smb2", "smb3", "smbfs"}
 _locked: Final[set[tuple[int, int]]] = set()  # device and inode of the stores that this process has locked

@@ -9,8 +9,6 @@ import msgspec
 
 from streamcal_connectors.sqlite.database import Database, with_sum
 
-__all__ = ["ByName"]
-
 K = TypeVar("K")
 
 _encode: Final = msgspec.json.Encoder().encode

@@ -19,14 +19,6 @@ import msgspec
 
 from streamcal.errors import StoreError
 
-__all__ = [
-    "APPLICATION",
-    "SCHEMA_VERSION",
-    "Database",
-    "make_tables",
-    "with_sum",
-]
-
 SCHEMA_VERSION: Final = 7
 """Value of ``PRAGMA user_version``. A store of another version is refused."""
 

@@ -28,8 +28,6 @@ from streamcal_connectors.sqlite.access import StoreLock, reading_mode
 from streamcal_connectors.sqlite.by_name import ByName
 from streamcal_connectors.sqlite.database import APPLICATION, SCHEMA_VERSION, Database, make_tables, with_sum
 
-__all__ = ["SCHEMA_VERSION", "SqliteConnector", "SqliteStore"]
-
 KEPT_VERSIONS: Final = 1000
 """Number of map versions that the store keeps; beyond it, every second one of the older half is deleted."""
 

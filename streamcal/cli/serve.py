@@ -51,8 +51,7 @@ class _ServeOptions(LogOption, LearningOptions, KeepOption, CalibrationOption):
 def serve(given: _ServeOptions) -> None:
     """Recalibrate over HTTP: predictions and labels are answered once they are in the store.
 
-    Takes JSON, JSON lines and the V2 inference protocol; see /openapi.json. It
-    is the pipeline of `streamcal run`, and the same store.
+    Takes JSON and JSON lines; see /openapi.json. It is the pipeline of `streamcal run`, and the same store.
     """
     set_up_logging(as_json=given.log_json, quiet=given.quiet)
     if any(find_spec(name) is None for name in ("granian", "starlette")):

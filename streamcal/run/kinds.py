@@ -46,15 +46,13 @@ class Kind:
     answer: ClassVar[type[Recalibrated]] = Recalibrated
     """Type of what an engine answers."""
     score: ClassVar[str] = "score"
-    """Field of a row, and tensor, that has the scores."""
+    """Field of a row that has the scores."""
     probability: ClassVar[str] = "probability"
-    """Field of a row, and tensor, that has the probabilities."""
+    """Field of a row that has the probabilities."""
     has_maps: ClassVar[bool] = True
     """Whether an engine serves a map of one score, which a run can publish."""
     example: Any = Recalibrated("a1", 0.93, 0.81, 7, NO_SHIFT, None, _TIME)
     """Row of an answer."""
-    shape: tuple[int, ...] = ()
-    """Shape of the scores of an event."""
     schema: ClassVar[dict[str, Any]] = {"type": "number", "minimum": 0, "maximum": 1}
     """JSON schema of these scores."""
 
@@ -123,7 +121,7 @@ class _Classes(Kind):
     has_maps = False
 
     def __init__(self, classes: Sequence[str]) -> None:
-        self._classes, self.shape = classes, (len(classes),)
+        self._classes, self._count = classes, len(classes)
         self._named: Any = by_class(classes) or (lambda *values: dict(zip(classes, values, strict=True)))
         even = dict.fromkeys(classes, 1.0 / len(classes))
         self.example = ClassRow("a1", even, even, 7, None, _TIME)
@@ -137,7 +135,7 @@ class _Classes(Kind):
         return Quality(matures=matures, segments={"class": Groups()}, classes=ClassSums.of(self._classes))
 
     def _named_numbers(self, answers: AnswerColumns) -> Sequence[Column]:
-        named, count = self._named, self.shape[0]
+        named, count = self._named, self._count
         scores = [named(*values[-count:]) for values in answers.kept or ()]
         return scores, [named(*each.probabilities) for each in answers.answers]
 
@@ -147,15 +145,15 @@ class _Classes(Kind):
     def columns(self, rows: Answers) -> dict[str, Any]:
         made: Floats = np.array([each.probabilities for part in rows.parts for each in part.answers])
         names = [f"probability_{name}" for name in self._classes]
-        found: dict[str, Any] = dict(zip(names, made.reshape(-1, *self.shape).T, strict=True))
+        found: dict[str, Any] = dict(zip(names, made.reshape(-1, self._count).T, strict=True))
         versions = [np.array(part.versions)[part.which] for part in rows.parts]
         return {**found, "map_version": np.concatenate(versions), **self._added(rows)}
 
     def score_of(self, event: PredictionEvent | LabelledEvent) -> Any:
-        return event.kept[-self.shape[0] :]
+        return event.kept[-self._count :]
 
     def remembered(self, known: Pending) -> tuple[Any, ...]:
-        memo, count = tuple(kept_numbers(known.memo).tolist()), self.shape[0]
+        memo, count = tuple(kept_numbers(known.memo).tolist()), self._count
         return memo[:count], memo[count : 2 * count]
 
     def applied(self, found: Any, event: PredictionEvent | LabelledEvent) -> tuple[Any, ...]:

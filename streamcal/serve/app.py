@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import base64
 import hmac
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from importlib.metadata import version
-from typing import Final, Literal, TypeVar
-from urllib.parse import unquote
+from typing import Final, Literal
 
 import msgspec
 from starlette.applications import Starlette
@@ -25,7 +22,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamcal.monitor.addresses import names_this_machine
 from streamcal.monitor.health import Health
 from streamcal.run.config import RunConfig
-from streamcal.run.kinds import kind_of
 from streamcal.serve import bodies
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem, RefusedError
 from streamcal.serve.openapi import OPEN, document
@@ -33,13 +29,7 @@ from streamcal.serve.queries import Queries
 from streamcal.serve.reading import BodyReader, drain
 from streamcal.serve.request_queue import STARTING, Kind, RequestQueue
 
-NO_KEY: Final = "_"
-"""The model of the V2 protocol that stands for events without a key."""
-
 _EVENTS: Final[dict[str, Kind]] = {"/v1/predictions": "predictions", "/v1/labels": "labels"}
-_MODELS: Final = b"/v2/models/"
-_INFER: Final = re.compile(_MODELS + b"([^/]+)/infer").fullmatch
-T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -72,25 +62,18 @@ class App:
         self._bodies = BodyReader()
         self._queries = queries
         self._health = health
-        self._options, self._kind = options, kind_of(options.columns.classes)
-        self._added = bodies.added_tensors(options.added())
+        self._options = options
         self._token = None if token is None else token.encode()
         self._only_local = loopback and token is None
-        alive, ready = self._probe("alive"), self._probe("ready")
         self._others = Starlette(
             routes=[
-                Route("/healthz", alive),
-                Route("/readyz", ready),
+                Route("/healthz", self._probe("alive")),
+                Route("/readyz", self._probe("ready")),
                 Route("/metrics", self._metrics),
                 Route("/openapi.json", self._openapi),
                 Route("/v1/map", self._asking(queries.map)),
                 Route("/v1/certificate", self._asking(queries.certificate)),
                 Route("/v1/alarms", self._asking(queries.alarms)),
-                Route("/v2", self._server),
-                Route("/v2/health/live", alive),
-                Route("/v2/health/ready", ready),
-                Route("/v2/models/{key}", self._model),
-                Route("/v2/models/{key}/ready", ready),
                 *pages,
             ],
             exception_handlers={RefusedError: _refused, HTTPException: _not_routed},
@@ -106,17 +89,11 @@ class App:
             more = message.get("more_body", False)
             return message
 
-        answer: ASGIApp
+        answer: ASGIApp = self._others
         try:
             self._check_caller(scope)
             if kind := _EVENTS.get(scope["path"]):
                 answer = await self._events(kind, scope, received)
-            elif inferred := _INFER(scope["raw_path"]):
-                answer = await self._infer(_model_name(inferred[1].decode()), scope, received)
-            else:
-                answer = self._others
-                if scope["raw_path"].startswith(_MODELS):  # a model's name is decoded when it is found
-                    scope = {**scope, "path": scope["raw_path"].decode("ascii")}
         except RefusedError as error:
             answer, waited = _problem(error.problem), error.problem.status == 408
         if more and not waited:
@@ -125,17 +102,11 @@ class App:
 
     # Events
 
-    async def _body(
-        self, scope: Scope, receive: Receive, read: Callable[[dict[str, str], bytearray], T]
-    ) -> T:
-        """Return what is read of a request's header, by name in small letters, and of its body."""
-        if scope["method"] != "POST":
-            raise RefusedError(405, f"{scope['path'][:200]} takes POST, got {scope['method'][:20]}")
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        return await self._bodies.read(headers, receive, partial(read, headers))
-
     async def _events(self, kind: Kind, scope: Scope, receive: Receive) -> Response:
-        lines, many = await self._body(scope, receive, bodies.read)
+        if scope["method"] != "POST":
+            raise RefusedError(405, f"{scope['path']} takes POST, got {scope['method'][:20]}")
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        lines, many = await self._bodies.read(headers, receive, partial(bodies.read, headers))
         results = await self._requests.submit(kind, lines)
         if not many:
             return _problem(results[0]) if isinstance(results[0], Problem) else _json(results[0])
@@ -145,21 +116,6 @@ class App:
                 for number, each in enumerate(results, 1)
             ]
         return Response(msgspec.json.Encoder().encode_lines(results), media_type=bodies.JSON_LINES)
-
-    async def _infer(self, name: str, scope: Scope, receive: Receive) -> Response:
-        try:
-            key = None if name == NO_KEY else name
-            read = partial(bodies.tensors, key=key, columns=self._options.columns, kind=self._kind)
-            asked, lines = await self._body(scope, receive, read)
-            results = await self._requests.submit("predictions", lines)
-        except RefusedError as error:
-            error.problem = msgspec.structs.replace(error.problem, error=error.problem.detail)
-            raise
-        for index, each in enumerate(results):
-            if isinstance(each, Problem):
-                detail = f"value {index}: {each.detail}"
-                return _problem(msgspec.structs.replace(each, detail=detail, error=detail))
-        return _json(bodies.InferResponse(name, bodies.outputs(results, self._kind, self._added), asked.id))
 
     # What is known
 
@@ -186,26 +142,6 @@ class App:
 
     async def _openapi(self, request: Request) -> Response:  # noqa: ARG002
         return _json(document(self._options))
-
-    async def _server(self, request: Request) -> Response:  # noqa: ARG002
-        return _json({"name": "streamcal", "version": version("streamcal-engine"), "extensions": []})
-
-    async def _model(self, request: Request) -> Response:
-        name = _model_name(request.path_params["key"])
-        number = await self._queries.map_version(None if name == NO_KEY else name)
-        kind = self._kind
-        inputs = {kind.score: "FP64", "id": "BYTES", **dict.fromkeys(self._options.columns.passed, "BYTES")}
-        outputs = {kind.probability: "FP64", "map_version": "INT64", **self._added}
-        wide = kind.score, kind.probability
-        described = [
-            [
-                {"name": field, "datatype": of, "shape": [-1, *(kind.shape if field in wide else ())]}
-                for field, of in tensors.items()
-            ]
-            for tensors in (inputs, outputs)
-        ]
-        about = {"name": name, "versions": [str(number)], "platform": "streamcal"}
-        return _json({**about, "inputs": described[0], "outputs": described[1]})
 
     # Who may ask
 
@@ -241,15 +177,6 @@ def _token_in(given: bytes, *, basic: bool) -> bytes:
         return base64.b64decode(text, validate=True).partition(b":")[2]
     except ValueError:
         return b""
-
-
-def _model_name(name: str) -> str:
-    try:
-        return unquote(name, errors="strict")
-    except UnicodeDecodeError:
-        raise RefusedError(
-            400, f"a model's name must be UTF-8, percent-encoded, got {name[:100]!r}"
-        ) from None
 
 
 # Responses

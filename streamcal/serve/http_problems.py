@@ -37,8 +37,6 @@ class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
     errors: tuple[Fault, ...] = ()
     retry_after: int | None = None
     """Seconds after which the same request may be answered; it is also a header."""
-    error: str | None = None
-    """The same as the detail, where the V2 inference protocol wants it."""
 
     def __post_init__(self) -> None:
         if not self.title:

@@ -14,34 +14,22 @@ from streamcal.events.columns import Columns
 from streamcal.run.config import RunConfig
 from streamcal.run.kinds import kind_of
 from streamcal.run.rows import AlarmRow
-from streamcal.serve.bodies import (
-    JSON,
-    JSON_LINES,
-    InferRequest,
-    InferResponse,
-    Tensor,
-    added_tensors,
-    outputs,
-)
+from streamcal.serve.bodies import JSON, JSON_LINES
 from streamcal.serve.http_problems import PROBLEM_TYPE, Problem
 from streamcal.serve.queries import CertificateAnswer
 from streamcal.serve.served_pipeline import LabelAnswer
 from streamcal.sketch.weighing import HEAVIEST, LIGHTEST
 
-_STRUCTS: Final = (
-    LabelAnswer,
-    Problem,
-    InferRequest,
-    InferResponse,
-    AlarmRow,
-    CertificateAnswer,
-)
+_STRUCTS: Final = (LabelAnswer, Problem, AlarmRow, CertificateAnswer)
 _REF: Final = "#/components/schemas/{name}"
 _NAME: Final = {"type": "string", "maxLength": 512}
 _ID: Final = {**_NAME, "minLength": 1}
-_KEY: Final = {"name": "key", "schema": _NAME}
-_QUERY: Final = {**_KEY, "in": "query", "description": "Without it: events without a key."}
-_MODEL: Final = {**_KEY, "in": "path", "required": True, "description": "_ for events without a key."}
+_KEY: Final = {
+    "name": "key",
+    "schema": _NAME,
+    "in": "query",
+    "description": "Without it: events without a key.",
+}
 _TO_READ: Final[dict[str, tuple[str, str | None]]] = {
     "/v1/map": ("The map that is served, of a key", "Map"),
     "/v1/certificate": ("What may be claimed of it; worked out anew after 5 seconds", "CertificateAnswer"),
@@ -53,14 +41,9 @@ _TO_READ: Final[dict[str, tuple[str, str | None]]] = {
     "/readyz": ("Whether it takes events", None),
     "/metrics": ("The metrics of the run, for Prometheus", None),
     "/openapi.json": ("This description", None),
-    "/v2": ("V2 inference protocol: the server", None),
-    "/v2/health/live": ("V2 inference protocol: alive", None),
-    "/v2/health/ready": ("V2 inference protocol: ready", None),
-    "/v2/models/{key}": ("V2 inference protocol: a key as a model", None),
-    "/v2/models/{key}/ready": ("V2 inference protocol: ready", None),
 }
 """Paths of what can be read: a summary, and the schema of the answer."""
-OPEN: Final = frozenset({"/healthz", "/readyz", "/v2/health/live", "/v2/health/ready"})
+OPEN: Final = frozenset({"/healthz", "/readyz"})
 """Paths for which no token is asked."""
 
 
@@ -73,17 +56,6 @@ def document(options: RunConfig) -> dict[str, Any]:
     answer, score = row(*msgspec.structs.astuple(kind.example)), getattr(kind.example, kind.score)
     prediction = {columns.id: "a1", columns.names["score"]: score, columns.time: "2026-03-01T12:00:00Z"}
     label = {named.id: "a1", named.label: columns.label_values[-1], named.time: "2026-03-02T08:30:00Z"}
-    scores = [
-        Tensor(kind.score, "FP64", [1, *kind.shape], [*kind.numbers(score)]),
-        Tensor("id", "BYTES", [1], ["a1"]),
-    ]
-    found = outputs([answer], kind, added_tensors(added))
-    infer = _post(
-        "infer",
-        "V2 inference protocol: probabilities for a tensor of scores",
-        _content(JSON, _ref("InferRequest"), InferRequest(scores)),
-        _content(JSON, _ref("InferResponse"), InferResponse("_", found)),
-    )
     return {
         "openapi": "3.1.0",
         "info": {
@@ -97,7 +69,6 @@ def document(options: RunConfig) -> dict[str, Any]:
             "/v1/predictions": _events("prediction", prediction, answer, "Recalibrate predictions"),
             "/v1/labels": _events("label", label, LabelAnswer("a1", "joined"), "Give labels"),
             **{path: _get(path, *row) for path, row in _TO_READ.items()},
-            "/v2/models/{key}/infer": {"parameters": [_MODEL], "post": infer},
         },
         "components": {
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
@@ -138,7 +109,7 @@ def _content(kind: str, schema: Any, example: Any = None) -> dict[str, Any]:
 def _get(path: str, summary: str, schema: str | None) -> dict[str, Any]:
     kind = "text/plain" if path == "/metrics" else JSON
     content = _content(kind, _ref(schema) if schema else {"type": "object" if kind == JSON else "string"})
-    parameters = [_QUERY] if schema else [_MODEL] if "{key}" in path else []
+    parameters = [_KEY] if schema else []
     operation = {"summary": summary, "parameters": parameters, "responses": _responses("OK", content)}
     return {"get": {**operation, **({"security": [{}]} if path in OPEN else {})}}
 

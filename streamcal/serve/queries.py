@@ -55,12 +55,6 @@ class Queries:
         """Return the map that is served now, with its weights."""
         return await self._ask(lambda: self._engine(key).portable_map.model_dump_json().encode())
 
-    async def map_version(self, key: str | None) -> int:
-        """Return its version; of a key that was not seen, that of the map it begins with."""
-        return await self._ask(
-            lambda: self._pipeline.engines[key].version if key in self._pipeline.engines else 0
-        )
-
     async def certificate(self, key: str | None) -> bytes:
         """Return what may be claimed of that map now: ``null`` if nothing may."""
         async with self._certifying:

@@ -109,9 +109,6 @@ def test_every_path_gives_the_same_decisions(tmp_path: Path, table: str) -> None
     early = [event for event in all_ if "score" in event][:200]  # whose labels have come
     assert server.ask("POST", "/v1/predictions", lines(*early), LINES)[1] == made[:200]
     assert server.metric("streamcal_decisions_total", decision="act") > 0
-    tensor = {"inputs": [{"name": "score", "datatype": "FP64", "shape": [1], "data": [1.0]}]}
-    tensor["inputs"].append({"name": "id", "datatype": "BYTES", "shape": [1], "data": ["x"]})
-    assert server.ask("POST", "/v2/models/_/infer", tensor)[1]["outputs"][2]["name"] == "decision"
     server.stop()
     shown = streamcal("show", store).stdout
     assert ("at most 5 times" if table == CAPACITY else "EUR (95% sure:") in shown

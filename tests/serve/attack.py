@@ -27,15 +27,13 @@ from tests.forks import Fork
 from tests.serve.fuzz import files, memory
 from tests.serve.servers import JSON, LINES, Served, exchange
 
-INFER, PREDICT = "/v2/models/_/infer", "/v1/predictions"
+PREDICT = "/v1/predictions"
 HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CONNECTIONS: Final = "connections"
-_TENSOR: Final = b'{"inputs":[{"name":"score","datatype":"FP64","shape":[1],"data":[%b0]}]}'
 _FIELDS: Final = b"".join(b'"%x":0,' % i for i in range(700_000))
 
 BODIES: Final = {
-    "lists in a tensor": (INFER, JSON, _TENSOR % (b"[]," * 2_600_000)),
-    "deep in a tensor": (INFER, JSON, _TENSOR % (b"[" * (MOST_BYTES - 100))),
+    "lists": (PREDICT, JSON, b'{"id":"a","score":[%b0]}' % (b"[]," * 2_600_000)),
     "objects in a batch": (PREDICT, LINES, b"{}\n" * 2_700_000),
     "objects in an event": (PREDICT, JSON, b'{"id":"a","score":[%b0]}' % (b"{}," * 2_600_000)),
     "fields": (PREDICT, JSON, b'{%b"id":"a"}' % _FIELDS),
@@ -48,7 +46,6 @@ BODIES: Final = {
 """Path, type and content of bodies that are refused undecoded."""
 
 ALLOWED: Final = [
-    (INFER, JSON, _TENSOR % (b"[]," * 99_000)),
     (PREDICT, JSON, b'{%b"id":"a"}' % _FIELDS[:190_000]),
     (PREDICT, LINES, (b'{%b"id":"a"}\n' % _FIELDS[:140]) * 9_900),
     (PREDICT, LINES, (b'{"id":"%b"}\n' % (b"x" * 800)) * 9_900),

@@ -108,16 +108,15 @@ def test_the_description_is_valid_openapi_and_its_examples_work(server: Served) 
     assert status == 200
     assert found == json.loads(json.dumps(document(RunConfig())))
     OpenAPIV31SpecValidator(found).validate()
-    for path in ("/v1/predictions", "/v1/labels", "/v2/models/{key}/infer"):
+    for path in ("/v1/predictions", "/v1/labels"):
         content = found["paths"][path]["post"]["requestBody"]["content"]
         for kind, each in content.items():
             for example in each.get("examples", {}).values():
-                target = path.replace("{key}", "_")
-                status, answer = server.ask("POST", target, example["value"], {"content-type": kind})
+                status, answer = server.ask("POST", path, example["value"], {"content-type": kind})
                 assert status == 200, (path, kind, answer)
     for path, methods in found["paths"].items():
         if "get" in methods:
-            status, _ = server.ask("GET", path.replace("{key}", "_"))
+            status, _ = server.ask("GET", path)
             assert status in (200, 404), path
             assert methods["get"]["responses"].keys() == {"200", "default"}
 
@@ -136,10 +135,6 @@ def test_the_description_lists_what_options_add_to_answers() -> None:
     assert schema["decision"]["enum"] == ["act", "pass", "review"]
     ((media, *_),) = [found["paths"]["/v1/predictions"]["post"]["responses"]["200"]["content"].values()]
     assert list(media["examples"]["one"]["value"])[-6:] == added
-    outputs = found["paths"]["/v2/models/{key}/infer"]["post"]["responses"]["200"]["content"]
-    tensors = outputs["application/json"]["examples"]["one"]["value"]["outputs"]
-    wanted = {"decision": "BYTES", "ask": "BOOL", "propensity": "FP64", "low": "FP64", "high": "FP64"}
-    assert {each["name"]: each["datatype"] for each in tensors[2:]} == wanted
 
 
 def test_it_answers_what_it_took_before_it_stops(tmp_path: Path) -> None:
@@ -315,7 +310,7 @@ def test_alarms_are_posted_also_if_it_is_killed(tmp_path: Path) -> None:
         assert len(hook.taken) == 2
 
 
-# Formats of requests beside JSON: lines of many keys, the V2 inference protocol
+# Batches of many keys, and segments
 
 
 def test_many_new_keys_in_one_request_are_answered(server: Served) -> None:
@@ -325,42 +320,7 @@ def test_many_new_keys_in_one_request_are_answered(server: Served) -> None:
     assert all("probability" in each for each in found)
 
 
-def infer(*scores: float, **changed: object) -> dict[str, Any]:
-    score = {"name": "score", "shape": [len(scores)], "datatype": "FP64", "data": list(scores)} | changed
-    ids = [f"v{each}" for each in range(len(scores))]
-    return {
-        "id": "r1",
-        "inputs": [score, {"name": "id", "shape": [len(ids)], "datatype": "BYTES", "data": ids}],
-    }
-
-
-def test_the_v2_inference_protocol(server: Served) -> None:
-    status, answer = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 0.7))
-    assert status == 200
-    assert (answer["model_name"], answer["id"]) == ("churn", "r1")
-    assert answer["outputs"][0] == {
-        "name": "probability",
-        "datatype": "FP64",
-        "shape": [2],
-        "data": [0.2, 0.7],
-    }
-    assert server.label(id="v1", label=1)[1]["outcome"] == "joined"
-    assert server.ask("GET", "/v1/map?key=churn")[1]["version"] == 0
-    assert server.ask("GET", "/v2/models/churn")[1]["versions"] == ["0"]
-    assert server.ask("GET", "/v2/models/churn/ready")[0] == server.ask("GET", "/v2/health/live")[0] == 200
-    for changed, pointer in (
-        ({"datatype": "INT8"}, "#/inputs/0/datatype"),
-        ({"shape": [3]}, "#/inputs/0/shape"),
-        ({"name": "x"}, "#/inputs/0/name"),
-    ):
-        status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, **changed))
-        assert (status, problem["errors"][0]["pointer"]) == (400, pointer)
-        assert problem["error"] == problem["detail"]
-    status, problem = server.ask("POST", "/v2/models/churn/infer", infer(0.2, 7))
-    assert (status, problem["detail"][:7]) == (422, "value 1")
-
-
-def test_segments_are_fields_and_tensors(tmp_path: Path) -> None:
+def test_segments_are_fields(tmp_path: Path) -> None:
     options = tmp_path / "c.toml"
     options.write_text('[segments]\nfields = ["country", "tier"]\n')
     served = Served(tmp_path / "store.db", "--config", options)
@@ -381,15 +341,4 @@ def test_segments_are_fields_and_tensors(tmp_path: Path) -> None:
         for country in ("NL", "PL")
     ]
     assert one[0] < 0.3 < 0.7 < one[1]
-    asked = infer(0.5, 0.5)
-    asked["inputs"] += [
-        {"name": "country", "shape": [2], "datatype": "BYTES", "data": ["NL", "PL"]},
-        {"name": "tier", "shape": [2], "datatype": "INT64", "data": [1, 1]},
-    ]
-    assert served.ask("POST", "/v2/models/_/infer", asked)[1]["outputs"][0]["data"] == one
-    described = served.ask("GET", "/v2/models/_")[1]["inputs"]
-    assert [each["name"] for each in described] == ["score", "id", "country", "tier"]
-    asked["inputs"][2]["name"] = "land"
-    status, problem = served.ask("POST", "/v2/models/_/infer", asked)
-    assert (status, "country, tier" in problem["detail"]) == (400, True)
     served.stop()

@@ -1,7 +1,7 @@
 """The command line: ``streamcal run``, ``serve``, ``report``, ``apply``, ``sql``, ``show`` and others.
 
 Exit status: 0 if a run reached its end, with or without rejects, or was ended by SIGTERM; 1 if nothing could
-be read, or an input not to its end, or a replay differs; 2 on a usage error; 3 if the store or an output
+be read, or an input not to its end; 2 on a usage error; 3 if the store or an output
 cannot be used; 4, under ``--strict``, if there are remarks or forecasts deviate; 130 if interrupted. In every
 case, the micro-batches processed so far are written. If an output is away when SIGTERM or an interruption
 arrives, the micro-batch that waits for it is not written; the next run reads it again.
@@ -12,7 +12,6 @@ from __future__ import annotations
 import logging
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,25 +21,16 @@ from typer.core import TyperCommand
 
 from streamcal.cli import demo as flights
 from streamcal.cli.apply import apply
-from streamcal.cli.opening import begin, ending, open_inputs, open_store, read_map, refuse_same
-from streamcal.cli.options import (
-    InputOptions,
-    KeepOption,
-    LearningOptions,
-    Named,
-    option,
-    takes_options,
-)
+from streamcal.cli.opening import open_store, read_map, refuse_same
+from streamcal.cli.options import Named
 from streamcal.cli.output_files import as_json
-from streamcal.cli.progress import Meter, busy
+from streamcal.cli.progress import busy
 from streamcal.cli.report import report
 from streamcal.cli.run import run
 from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_VERSIONS, served, show_table
-from streamcal.cli.show import replay as compare
 from streamcal.cli.terminal import (
     Exit,
-    fail,
     failing,
     give_up_standard_output,
     hold_standard_streams,
@@ -50,7 +40,6 @@ from streamcal.cli.terminal import (
 from streamcal.errors import StoreError
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.connectors import Connectors
-from streamcal.run.pipeline import Pipeline
 from streamcal.sql import Dialect, class_query, query
 
 log = logging.getLogger("streamcal")
@@ -125,32 +114,6 @@ def show(
         sys.stdout.buffer.flush()
     else:
         Console().print(show_table(found))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _ReplayOptions(LearningOptions, KeepOption, InputOptions):
-    store: str = option("The store to check; it is not changed.", ..., role="store")
-
-
-@app.command(cls=_Once)
-@takes_options
-def replay(given: _ReplayOptions) -> None:
-    """Rebuild a store's state from its sources, and compare: exit status 0 if equal, 1 if not.
-
-    Reads the sources from the beginning up to the positions in the store, and rebuilds the state in memory.
-    """
-    set_up_logging(as_json=False)
-    options, stop, connectors = begin(given)
-    with ExitStack() as stack:
-        kept = open_store(connectors, given.store, stack, read_only=True)
-        inputs = open_inputs(connectors, options.columns, stack, given)
-        pipeline = Pipeline(options)
-        meter = Meter(lambda: pipeline.processed, inputs.sources)
-        with meter.line, ending(stop):
-            found, equal = compare(kept, pipeline, inputs, stop, lambda *_: meter.show())
-    sys.stdout.write(f"{found}\n")
-    if not equal:
-        fail("the state in the store differs from the state that the sources give", Exit.NOTHING_READ)
 
 
 @app.command(cls=_Once)

@@ -1,9 +1,9 @@
-"""``streamcal show`` and ``streamcal replay``: what a store holds, and whether its sources reproduce it."""
+"""``streamcal show``: what a store holds."""
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -19,22 +19,16 @@ from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import GROUP_HEAD, group_rows, shown_value
 from streamcal.monitor.run_history import Risks
 from streamcal.monitor.status import Status
-from streamcal.run.outcome import Outcome
-from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Row, SegmentId, Store
+from streamcal.run.ports import Store
 from streamcal.run.rows import VersionRow
-from streamcal.run.runner import Inputs, Runner
 from streamcal.run.stored import stored_pipeline
-from streamcal.segments.stored_rows import with_rows
 from streamcal.times import show_time
-from streamcal.values import shown
 
 SHOWN_VERSIONS: Final = 20
 """Number of map versions that a table shows by default: the newest."""
 
 _SHOWN_GROUPS: Final = 10
-_SHOWN_KEYS: Final = 3  # that differ
 
 
 class Contents(Status, kw_only=True):
@@ -126,47 +120,6 @@ def show_table(found: Contents) -> Group:
     return Group(moved, *older, *groups, Text(), run_table(found), *below)
 
 
-def replay(
-    store: Store,
-    pipeline: Pipeline,
-    inputs: Inputs,
-    stop: Callable[[], bool],
-    after: Callable[[Outcome, float], None],
-) -> tuple[str, bool]:
-    """Rebuild the state from the sources; return how it compares with the store, and whether it is equal.
-
-    ``pipeline`` is a new one; ``after`` is called after each micro-batch.
-
-    Raises
-    ------
-    StoreError
-        if the store cannot be read.
-    OSError, ValueError
-        if a source cannot be read, or the replay was stopped.
-    """
-    checkpoint = store.load()
-    for source in inputs.sources:
-        source.seek({})
-        source.limit(checkpoint.positions.get(source.name, {}))
-    nowhere = Outputs(NullSink())
-    if not Runner(pipeline, inputs, nowhere, None, clock=lambda: 0.0, stop=stop, after=after).run():
-        raise ValueError("the replay was stopped before its end, so nothing was compared")
-    rebuilt, stored, segments = pipeline.engines, checkpoint.engines, _by_key(checkpoint.segments)
-    keys, differ = rebuilt.keys() | stored.keys(), list[str | None]()
-    for key in keys:
-        here, there = rebuilt[key].to_bytes() if key in rebuilt else None, stored.get(key)
-        if there is not None and key in segments:
-            there = with_rows(there, segments[key])
-        if here != there and (here is None or there is None or here != pipeline.as_written(key, there)):
-            differ.append(key)
-    labels = sum(engine.source.labels + engine.target.labels for engine in rebuilt.values())
-    of = f"{len(keys):,} keys, {labels:,} labels" if len(keys) != 1 else f"{labels:,} labels"
-    if not differ:
-        return f"{of}: byte-equal", True
-    named = ", ".join("events without a key" if key is None else shown(key) for key in differ[:_SHOWN_KEYS])
-    return f"{of}: {len(differ):,} engines differ, such as that of {named}", False
-
-
 def _table(title: str, columns: Sequence[str], *, left: Sequence[str]) -> Table:
     """Return an empty table; only a long key is folded, and no number."""
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
@@ -176,11 +129,3 @@ def _table(title: str, columns: Sequence[str], *, left: Sequence[str]) -> Table:
         else:
             table.add_column(column, justify="left" if column in left else "right", no_wrap=True)
     return table
-
-
-def _by_key(segments: Mapping[SegmentId, Row]) -> dict[str | None, list[tuple[int, str | None, Row]]]:
-    """Return the corrections of each key: field, value and row."""
-    found = defaultdict(list)
-    for (key, field, name), row in segments.items():
-        found[key].append((field, name, row))
-    return found

@@ -193,10 +193,6 @@ class RunState:
             )
         self._stored = True
 
-    def as_written(self, key: str | None, state: bytes) -> bytes:
-        """Return an engine's state as it is written here: another machine's zlib may compress otherwise."""
-        return self._make(key, state).to_bytes()
-
     # Inside
 
     def _join(self, join: Join) -> Join:

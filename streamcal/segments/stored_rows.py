@@ -9,12 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-import numpy as np
-
-from streamcal.engine.state import pack, unpack
-from streamcal.segments.corrections_c import Corrections, Name, order
-from streamcal.segments.own import OwnEngines
-from streamcal.segments.segments import packed, unpacked
+from streamcal.segments.corrections_c import Corrections, Name
 
 _MOST: Final = 1 << 20  # in memory, of all fields and engines
 _FEWEST: Final = 1024  # of each
@@ -59,19 +54,3 @@ class StoredRows:
         """Return what has changed since the last call; it is to be committed at once."""
         changed, self._changed = self._changed, {}
         return changed
-
-
-def with_rows(data: bytes, rows: Iterable[tuple[int, Name, Row]]) -> bytes:
-    """Return the state of an engine from a store as it is without one, with its rows, by field and name."""
-    *parts, body, engines = unpack(data, 4)
-    state = unpacked(body, engines)
-    by_field: list[dict[Name, Row]] = [{} for _ in state.names]
-    for field, name, row in rows:
-        by_field[field][name] = row
-    for each, found in zip(state.corrections.fields, by_field, strict=True):
-        each.names = sorted(found, key=order)
-        each.rows = np.frombuffer(b"".join([found[name] for name in each.names]), np.float32)
-    own = OwnEngines(state.limit)
-    own.restore(state.own)
-    state.own = own.to_state()
-    return pack([*parts, *packed(state)])

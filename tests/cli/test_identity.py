@@ -20,7 +20,6 @@ NEEDED = {
     "run": ["events", "output"],
     "apply": ["map", "events", "output"],
     "apply --follow": ["follow", "events", "output"],
-    "replay": ["store", "events"],
 }
 
 PAIRS = [
@@ -31,7 +30,6 @@ PAIRS = [
     ("run", "output", "store"),
     ("apply", "map", "output"),
     ("apply --follow", "follow", "rejects"),
-    ("replay", "store", "events"),
 ]
 
 

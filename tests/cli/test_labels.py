@@ -144,6 +144,5 @@ def test_the_usual_options_as_flags_override_the_file_and_bind_the_store(folder:
     more = ("--mode", "target", "--window", "P30D", "--label-ttl", "60")
     done = streamcal("run", *base, *more, "--output", folder / "out.jsonl", status=0)
     assert table(done)["joined"] == "2"
-    streamcal("replay", *base, *more, status=0)
     done = streamcal("run", *base, "--output", folder / "out.jsonl", status=3)
     assert "mode ('target', now 'auto')" in done.stderr

@@ -14,13 +14,11 @@ from importlib.metadata import version
 from pathlib import Path
 
 import msgspec
-import numpy as np
 import pytest
 
 from streamcal.mixture.forecasts_c import compiled
 from streamcal.monitor.latest_status import Live
-from streamcal.testing import NormalPair
-from tests.command_line import FLIGHTS, GOOD, read_lines, streamcal, wait_for, write_lines
+from tests.command_line import FLIGHTS, GOOD, read_lines, streamcal, wait_for
 from tests.forks import Fork
 
 pytestmark = pytest.mark.slow  # each test calls the command line
@@ -146,27 +144,3 @@ def test_a_pipe_without_a_writer_can_be_stopped(tmp_path: Path) -> None:
         process.send_signal(signal.SIGTERM)
         _, stderr = process.communicate(timeout=60)
     assert process.returncode == 0, stderr
-
-
-# Bad clocks on the command line: what is lost, and what the rejects say
-
-
-def test_a_store_of_wrong_clocks_is_replayed_byte_for_byte(tmp_path: Path) -> None:
-    now, far = 1_700_000_000, 4_070_908_800  # the year 2099
-    scores, classes = NormalPair(0.3).sample(600, np.random.default_rng(5))
-    times = [now + 60 * number for number in range(600)]
-    labels = zip(classes.tolist(), [time + 3000 for time in times], strict=True)
-    for place, time in ((3, far), (200, now * 1000), (201, far), (400, 1e20)):
-        times[place] = time
-    predictions = zip(scores.tolist(), times, strict=True)
-    for name, column, rows in (("events", "score", predictions), ("labels", "label", labels)):
-        write_lines(
-            tmp_path / f"{name}.jsonl",
-            [{"id": f"u-{i}", column: value, "time": time} for i, (value, time) in enumerate(rows)],
-        )
-    inputs = ("--events", tmp_path / "events.jsonl", "--labels", tmp_path / "labels.jsonl")
-    kept = ("--store", tmp_path / "store.db")
-    outputs = ("--output", tmp_path / "out.jsonl", "--rejects", tmp_path / "rejects.jsonl")
-    streamcal("run", *inputs, *kept, *outputs, status=0)
-    assert len(read_lines(tmp_path / "rejects.jsonl")) > 3
-    assert "byte-equal" in streamcal("replay", *kept, *inputs, status=0).stdout

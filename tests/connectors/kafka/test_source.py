@@ -225,10 +225,9 @@ def test_a_longer_topic_of_the_same_name_is_refused(kafka: Kafka, tmp_path: Path
         kafka.put(events, [prediction(i) for i in range(1000, 1100)], 1)
         with pytest.raises(ValueError, match="deleted and created again"):
             until(lambda: running.poll(100, 0.1) and False, "it goes on")
-    for again in ([*command, *store], ["replay", *source, *store]):
-        done = streamcal(*again, status=1)
-        assert f"topic {events} is not the one that was read before" in done.stderr
-        assert "start with a new store" in done.stderr
+    done = streamcal(*command, *store, status=1)
+    assert f"topic {events} is not the one that was read before" in done.stderr
+    assert "start with a new store" in done.stderr
     assert kafka.answered(answers) == list(range(50))
     streamcal(*command, "--store", tmp_path / "new.db", "--append", status=0)
     assert kafka.answered(answers) == [*range(50), *range(1000, 1100)]

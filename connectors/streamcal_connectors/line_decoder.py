@@ -161,13 +161,11 @@ class LineDecoder:
             " or write a quotation mark within it twice"
         )
 
-    def note(self, *, is_wide: bool, is_array: bool) -> None:
+    def note(self, *, is_wide: bool) -> None:
         """Say once what was found out about the form of the file."""
         notes = dict[str, str]()
         if is_wide:
             notes["encoding"] = "it is UTF-16"
-        if is_array:
-            notes["array"] = "it is an array in JSON, whose elements count as lines"
         if isinstance(self._decoder, CsvDecoder):
             notes |= self._decoder.notes
         for name, note in notes.items():

@@ -221,7 +221,7 @@ class LineSource:
         source = self._source
         if isinstance(source, Path):
             source = open_reader(source, follow=self._options.follow)
-        return TextReader(source, arrays=not self._is_csv, encoding=self._encoding)
+        return TextReader(source, encoding=self._encoding)
 
     def _is_replaced(self) -> bool:
         """Whether the file at the path is another one than that which is read."""
@@ -272,8 +272,6 @@ class LineSource:
         rest = self._ahead[size:]
         try:
             data = self._ahead[:size] or self._reader.read(size, timeout)
-            if self._reader.is_array and self._reader.follows:
-                raise ValueError(f"{self._title}: an array in JSON does not grow: leave out --follow")
             if data:
                 end = len(data)
                 if data.count(b"\n") > most:
@@ -404,7 +402,7 @@ class LineSource:
         data, self._rest = data[:size], data[size:]
         self._before = before.extend(data)
         self._line += len(events) if ends is None and data.endswith(b"\n") else data.count(b"\n")
-        self._decoder.note(is_wide=reader.is_wide, is_array=reader.is_array)
+        self._decoder.note(is_wide=reader.is_wide)
         return _Block(self._title, data, events, ends, before, start, self._position())
 
     def _find_header(self) -> None:

@@ -1,4 +1,4 @@
-"""Bytes from files and pipes, plain, gzip, UTF-16 or an array in JSON, and what tells one file from another.
+"""Bytes from files and pipes, plain, gzip or UTF-16, and what tells one file from another.
 
 A file that may grow is read to the end that it has now. Each read makes sure that what was read last is still
 there: a file that was truncated, and perhaps written anew, is noticed and never read on in.
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import codecs
 import errno
-import json
 import os
 import re
 import select
@@ -31,18 +30,14 @@ Fingerprint: TypeAlias = list[int]
 
 T = TypeVar("T")
 
-_BEFORE: Final = re.compile(r"[ \t\r\n]*(\[[ \t\r\n]*)?")
-_ARRAY: Final = re.compile(r"[ \t\r\n]*\[[ \t\r\n]*\{")
-_MARK: Final = re.compile(r"[ \t\r\n]*([\[,\]])[ \t\r\n]*")
-_JSON: Final = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)  # only its end counts
-_NO_TEXT: Final = {  # what files of other formats begin with
-    b"\x1f\x8b": "it is compressed by gzip: let its name end in .gz",
-    b"PK\x03\x04": "it is a zip archive, as of Excel: save the sheet as CSV, or unpack it",
-    b"PAR1": "it is Parquet: let its name end in .parquet",
-    b"ARROW1": "it is Arrow: let its name end in .arrow",
-    **dict.fromkeys((b"<!", b"<?", b"<html"), "it is HTML or XML: fetch the file itself"),
+_NO_LINES: Final = {  # what files of other formats begin with
+    rb"\x1f\x8b": "it is compressed by gzip: let its name end in .gz",
+    rb"PK\x03\x04": "it is a zip archive, as of Excel: save the sheet as CSV, or unpack it",
+    rb"PAR1": "it is Parquet: let its name end in .parquet",
+    rb"ARROW1": "it is Arrow: let its name end in .arrow",
+    rb"<!|<\?|<html": "it is HTML or XML: fetch the file itself",
+    rb"\s*\[\s*\{": "it is an array in JSON: write an object a line, as `jq -c '.[]'` does",
 }
-_LONGEST: Final = 1 << 20  # characters of an element
 _STEP: Final = 1 << 22  # bytes to skip at a time
 _TAIL_SECONDS: Final = 0.05  # between two checks of a file that may grow
 
@@ -52,7 +47,7 @@ class DamagedError(Exception):
 
 
 class CutError(DamagedError):
-    """The file ends within a gzip member or an array: it is still being written, or was cut off."""
+    """The file ends within a gzip member: it is still being written, or was cut off."""
 
 
 class ReplacedError(ValueError):
@@ -234,139 +229,81 @@ class GzipReader(ByteReader):
 
 
 class TextReader:
-    """Reads UTF-8 from another reader: UTF-16 is recoded, and an array in JSON comes out in lines.
+    """Reads UTF-8 from another reader: UTF-16, which its mark tells, or a named encoding is recoded.
 
-    The first bytes say which it is: a byte order mark, and a first element that is an object. All else comes
-    out as it is. Offsets are those of what comes out. See `ByteReader`.
+    UTF-8 comes out as it is. Offsets are those of what comes out. See `ByteReader`.
 
     Parameters
     ----------
     reader
         the other one, at its beginning.
-    arrays
-        whether it may hold an array in JSON.
     encoding
         the encoding, where that is neither UTF-8 nor told by the first bytes.
     """
 
-    def __init__(self, reader: ByteReader, *, arrays: bool, encoding: str | None = None) -> None:
+    def __init__(self, reader: ByteReader, *, encoding: str | None = None) -> None:
         self._reader = reader
-        self._arrays = arrays
         self._encoding = encoding
         self.identity, self.seekable, self.follows = reader.identity, reader.seekable, reader.follows
         self.close = reader.close
         self._begin()
 
     def _begin(self) -> None:
-        self.is_wide = self.is_array = self._is_plain = self._is_closed = False
-        self._decoder: codecs.IncrementalDecoder | None = None  # none before it is known what it is
-        self._head, self._text, self._out = b"", "", bytearray()
-        self._elements = 0
-        self._failure: DamagedError | None = None
+        self._is_known = self.is_wide = False
+        self._decoder: codecs.IncrementalDecoder | None = None  # of UTF-8, none
+        self._out = b""
 
     def read(self, size: int, timeout: float) -> bytes | None:
         """Return some bytes; see `ByteReader`."""
         while not self._out:
-            if self._is_plain:
+            if self._is_known and self._decoder is None:
                 return self._reader.read(size, timeout)
-            if self._failure is not None:
-                raise self._failure
             data = self._reader.read(max(size, END_BYTES), timeout)
             if data is None:
                 return None
-            self._take(data)
-            if not data and self._failure is None:
+            if not self._is_known:
+                self._tell(data)
+            self._out = data if self._decoder is None else self._recoded(self._decoder, data)
+            if not data:
                 break
-        data = bytes(self._out[:size])
-        del self._out[:size]
+        data, self._out = self._out[:size], self._out[size:]
         return data
 
     def seek(self, offset: int) -> Prefix:
         """Go to an offset in the bytes that `read` returns; see `ByteReader`."""
         self._reader.seek(0)
         self._begin()
-        if offset:
-            with suppress(DamagedError):
-                self.read(0, 0.0)  # tells what it is
-        if not self._is_plain:
+        if not offset:
+            return Prefix()
+        try:
+            self.read(0, 0.0)  # tells what it is
+        except DamagedError as error:
+            raise ReplacedError(str(error)) from None
+        if self._decoder is not None:
             return _skip(self, offset)
-        self._out.clear()
+        self._out = b""
         return self._reader.seek(offset)
 
     def left(self) -> int | None:
         """Return about how many bytes were not read yet."""
         left = self._reader.left()
-        return None if left is None else left + len(self._text) + len(self._out)
+        return None if left is None else left + len(self._out)
 
-    def _take(self, data: bytes) -> None:
-        """Take bytes that were read; none is the end."""
-        head = data
-        if self._decoder is None:
-            head = self._head = self._head + data
-            for begin, words in _NO_TEXT.items():
-                if head.startswith(begin):
-                    self._failure = DamagedError(words)
-                    return
-            self._decoder = self._told(at_end=not data)
-            if self._decoder is None:
-                return
-            self._head = b""
-        if self._is_plain:
-            self._out += head
-            return
-        text = self._decoder.decode(head)
-        if self.is_array:
-            text = self._lines_of(text, at_end=not data)
-        self._out += text.encode(errors=self._decoder.errors)
-
-    def _told(self, *, at_end: bool) -> codecs.IncrementalDecoder | None:
-        """Find out what it is, and return its decoder; None if more bytes are needed."""
-        self.is_wide = self._head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        name, errors = self._encoding or "utf-8-sig", "surrogateescape"  # wrong bytes come out as they are
+    def _tell(self, data: bytes) -> None:
+        """Find out by the first bytes what it is; DamagedError if they are of no text."""
+        for begin, words in _NO_LINES.items():
+            if re.match(begin, data):
+                raise DamagedError(words)
+        self.is_wide = data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
         if self.is_wide:
-            name, errors = "utf-16", "surrogatepass"
-        decoder = codecs.getincrementaldecoder(name)(errors)
-        text = decoder.decode(self._head) if self._arrays else ""
-        half = self._head in (b"\xff", b"\xfe") or (self._arrays and _BEFORE.fullmatch(text))
-        if half and not at_end and len(self._head) < _LONGEST:
-            return None
-        decoder.reset()
-        self.is_array = _ARRAY.match(text) is not None
-        self._is_plain = not (self.is_wide or self.is_array or self._encoding)
-        return decoder
+            self._decoder = codecs.getincrementaldecoder("utf-16")("surrogatepass")
+        elif self._encoding is not None:  # wrong bytes come out as they are
+            self._decoder = codecs.getincrementaldecoder(self._encoding)("surrogateescape")
+        self._is_known = True
 
-    def _lines_of(self, text: str, *, at_end: bool) -> str:
-        """Return the elements that are complete, one a line; keep the rest."""
-        lines = list[str]()
-        text, at, why, is_cut = self._text + text, 0, "", True
-        while not self._is_closed:
-            mark = _MARK.match(text, at)
-            if mark is None or (mark[1] == "[" and self._elements):
-                why, is_cut = "Expecting ',' or ']'", not text[at:].strip()
-                break
-            if mark[1] == "]":
-                self._is_closed, at = True, mark.end()
-                break
-            try:
-                end = _JSON.raw_decode(text, mark.end())[1]
-            except (ValueError, RecursionError) as error:
-                why = getattr(error, "msg", str(error))
-                is_cut = getattr(error, "pos", 0) >= len(text) or why.startswith("Unterminated")
-                break
-            if end - at > _LONGEST or (end == len(text) and not at_end):  # a number may go on
-                why = "it is too long"
-                break
-            lines.append(text[mark.end() : end].replace("\n", " ").replace("\r", " ") + "\n")
-            self._elements, at = self._elements + 1, end
-        self._text = text[at:]
-        if self._is_closed:
-            if self._text.strip():
-                self._failure = DamagedError("something follows the end of the array")
-        elif len(self._text) > _LONGEST or (at_end and not is_cut):
-            self._failure = DamagedError(f"element {self._elements + 1:,} of the array is not JSON: {why}")
-        elif at_end:
-            self._failure = CutError("it ends within the array")
-        return "".join(lines)
+    @staticmethod
+    def _recoded(decoder: codecs.IncrementalDecoder, data: bytes) -> bytes:
+        return decoder.decode(data).encode(errors=decoder.errors)
 
 
 def _skip(reader: GzipReader | TextReader, offset: int) -> Prefix:

@@ -17,7 +17,6 @@ Memory: that of the windows (`windows`), the snapshots (`snapshots`) and the tab
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, Self
 
@@ -26,10 +25,8 @@ import numpy as np
 
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.candidates import (
-    CANDIDATES,
     DISCOUNTS,
     WINDOWS,
-    Candidate,
     are,
     names_of,
     taking_part,
@@ -95,8 +92,6 @@ class Mixture(Part, dict=True):
     snapshots: Snapshots
     evidence: Evidence | None = None
     """Evidence of early positives; None if exposures are not candidates."""
-    own: list[str] = msgspec.field(default_factory=list)
-    """Names of the user's own candidates."""
     source: Source | None = None
     counts: TargetCounts = msgspec.field(default_factory=TargetCounts)
     online: OnlinePlatt = msgspec.field(default_factory=OnlinePlatt)
@@ -118,12 +113,11 @@ class Mixture(Part, dict=True):
     def __post_init__(self) -> None:
         """Fit the parts of a state to the candidates; raise ValueError if they are those of others."""
         candidates = self._candidates = taking_part(delayed=self.delayed)
-        self._composite, own, count = are("source", candidates), _own(candidates), len(candidates)
+        self._composite, count = are("source", candidates), len(candidates)
         memories = [row.memory or math.inf for row in candidates]
         self._of_all = np.isinf(memories)
         self._memories = np.array(memories)
         self._memories[are("online", candidates)] = [1.0 / (1.0 - discount) for discount in DISCOUNTS]
-        require(self.own == own, f"its own candidates are {self.own}, and {own} are registered")
         lines = {len(snapshot.lines) for snapshot in self.snapshots.all}
         require(lines == {count}, f"snapshots of {lines} candidates, not of {count}")
         require(len(self.windows.lines) == len(Windows.begun(candidates).lines), "maps of other candidates")
@@ -146,7 +140,7 @@ class Mixture(Part, dict=True):
         recent = RecentLosses(np.zeros(2 * k))
         ends, slopes = (START, 1.0 - START), Slopes().weights
         none = Snapshot((None,) * k, 0, np.ones((3, k)) / k, np.ones(k), False, False, ends, slopes, 0.0)
-        mixture = cls(windows, weights, recent, Snapshots(none), evidence, _own(candidates))
+        mixture = cls(windows, weights, recent, Snapshots(none), evidence)
         mixture.snapshots = Snapshots(mixture._snapshot(0, None))
         return mixture
 
@@ -406,8 +400,3 @@ class Mixture(Part, dict=True):
         labels = self.source.labels if self.source else 0
         names = names_of(self._candidates)
         return self.recent.compare(before, leader, names) or f"a source of {labels} labels has come in"
-
-
-def _own(candidates: Sequence[Candidate]) -> list[str]:
-    """Return the names of the user's own candidates."""
-    return [row.name for row in candidates if row.origin == "labels" and row not in CANDIDATES]

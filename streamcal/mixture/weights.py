@@ -271,7 +271,7 @@ def by_source(source: Source, candidates: Sequence[Candidate] = CANDIDATES, *, s
     Parameters
     ----------
     candidates
-        rows of the table. Those of ``early`` have a small part; the user's own have none.
+        rows of the table. Those of ``early`` have a small part.
     shifted
         Whether the target's prior is known to differ: then only the composites follow it.
     """

@@ -4,7 +4,7 @@ A label is kept, in the order of arrival, until every reader has read it: the lo
 in the target also the mixture and the test of label shift, which read at times of their own. Readers name
 labels by number: the first label ever appended is number 0.
 
-Memory: the log, and 25 bytes for each of at most about `BUFFERED` labels.
+Memory: the log, and 25 bytes for each of about `BUFFERED` labels, or of those of one call.
 """
 
 from __future__ import annotations
@@ -133,19 +133,6 @@ class DomainLabels(counts_c.LabelBuffer):
         """
         index: Any = AT_ONCE if prediction_index is None else prediction_index
         self._put(scores, labels, weights, index)
-        self._count(labels, weights)
-
-    def add(self, scores: Floats, labels: Labels, weights: Floats) -> None:
-        """Take checked labels past the buffer, straight into the log; it must be empty, see `clear`.
-
-        Parameters are those of `extend`.
-        """
-        self._sort(scores, labels, weights)
-        self._count(labels, weights)
-        self.start += len(labels)
-        self._flushed = self.start
-
-    def _count(self, labels: Labels, weights: Floats) -> None:
         self.n += len(labels)
         self.positives += int(np.count_nonzero(labels))
         self.mass = self.mass.with_labels(labels, weights)
@@ -215,7 +202,9 @@ class DomainLabels(counts_c.LabelBuffer):
         """Sort the labels that wait into the log."""
         if self._flushed < self.end:
             scores, labels, _, weights = self.since(self._flushed)
-            self._sort(scores, labels, weights)
+            self.log.add(scores, labels, self._pane, weights)
+            if self.newest is not None:
+                self.newest.add(scores, labels, weights)
             self._flushed = self.end
 
     def drop(self, number: int) -> None:
@@ -236,9 +225,3 @@ class DomainLabels(counts_c.LabelBuffer):
         return DomainState(
             self.log, run.scores, run.labels, run.prediction_index, run.weights, self.newest, self.mass
         )
-
-    def _sort(self, scores: Floats, labels: Labels, weights: Floats | None) -> None:
-        """Add labels to the log, and to the newest."""
-        self.log.add(scores, labels, self._pane, weights)
-        if self.newest is not None:
-            self.newest.add(scores, labels, weights)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from hashlib import blake2b
 from typing import Any, Final, Self
 
 import msgspec
@@ -36,8 +35,6 @@ from streamcal.values import Counts, Floats, Labels
 
 _YOUNG: Final = 16 << 10  # bytes of an engine, and what is added as its labels double
 _OLDER: Final = 5 << 10
-_NEW_LABELS: Final = 16  # or a part of one in so many, after which limits for rows are formed anew
-_NEW_PART: Final = 20
 _SCORES: Final = 16  # without a label, which take as much as one
 
 # Of a state, which engines share.
@@ -140,18 +137,6 @@ class Engine(EventRules):
     def rate_limits(self, probability: float) -> RateLimits:
         """Return limits of the rate of label 1 at a score, which hold with this probability."""
         return self._versions.rate_limits(probability)
-
-    def keep_limits(self, probability: float) -> None:
-        """Form limits of the rate for rows, from now on, each time labels grow by a twentieth, and by 16."""
-        self.interval = probability
-        self.limits_stop = 0
-        if self.limits is not None:
-            self.limits_stop = self.limits[0] + max(_NEW_LABELS, self.limits[0] // _NEW_PART)
-
-    def form_limits(self) -> None:
-        """Form limits of the rate for rows."""
-        self.limits = int(self._source.n + self._target.n), self.rate_limits(self.interval)
-        self.keep_limits(self.interval)
 
     @property
     def alarms(self) -> tuple[DriftAlarm, ...]:
@@ -275,29 +260,18 @@ class Engine(EventRules):
     ) -> None:
         """Learn labels that do not wait."""
         known = self._target if domain == "target" else self._source
-        versions, size, start = self._versions, len(scores), 0
-        last = versions.last_version(domain, size)
-        # Past the buffer, where labels are read by no more than the log and the counts.
-        direct = domain == "source" or not versions.reads_target
+        size, start = len(scores), 0
+        last = self._versions.last_version(domain, size)
         for cut in known.pane_cuts(size, times):
             if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
                 last = min(last, known.n + 1)
             while start < cut:
-                remaining = self._stop(domain) - known.n
-                if direct:
-                    skips = not known.windowed and known.n < last
-                    remaining = versions.labels_until_due(domain)
-                    if skips:
-                        remaining = versions.next_needed(domain, last) - known.n
-                end = min(cut, start + max(1, remaining))
+                until = known.remaining if self._in_turn else self._versions.labels_until_due(domain)
+                end = min(cut, start + max(1, until))
                 part, start = slice(start, end), end
-                if direct and end - part.start > known.remaining:
-                    versions.flush(domain)
-                    known.add(scores[part], labels[part], weights[part])
-                else:
-                    number = None if prediction_index is None else prediction_index[part]
-                    known.extend(scores[part], labels[part], number, weights[part])
-                if versions.labels_until_due(domain) <= 0 if direct else known.n >= self._stop(domain):
+                number = None if prediction_index is None else prediction_index[part]
+                known.extend(scores[part], labels[part], number, weights[part])
+                if known.n >= self._stop(domain):
                     self._catch_up(domain, forms=known.n >= last)
         self.served.forget_weights()
 
@@ -378,22 +352,9 @@ class Engine(EventRules):
             None if self.release is None else self.release.to_state(),
             limits=self.limits,
         )
-        return [_written_options(self.config).encode(), pack([compressed(encoded(state)), self._written()])]
-
-    def _written(self) -> bytes:
-        """Return the state of map versions, compressed; while none begins, it stays the same.
-
-        It is most of an engine's state, and to compress it takes most of a commit's time.
-        """
-        state = self._versions.state
-        data = b"" if state is None else encoded(state)
-        if not self.keeps_bytes:
-            return compressed(data)
-        digest = blake2b(data, digest_size=16).digest()
-        if self._last_written[0] != digest:
-            self._last_written = digest, compressed(data)
-        written: bytes = self._last_written[1]
-        return written
+        versions = self._versions.state
+        body = encoded(state), b"" if versions is None else encoded(versions)
+        return [_written_options(self.config).encode(), pack([*map(compressed, body)])]
 
     @classmethod
     def make(

@@ -53,12 +53,10 @@ cdef class EventRules:
     cdef public long long _source_stop, _target_stop, limits_stop
     cdef public bint _delayed
     cdef public bint carries
-    cdef bint _in_turn
+    cdef public bint _in_turn
     cdef public object _complete, limits
     cdef public object config, _priors, _versions
     cdef object _key
-    cdef public object _last_written
-    cdef public bint keeps_bytes
 
     @cython.locals(score=double, prediction_index=cython.longlong, probability=double)
     cpdef tuple answer(self, event)

@@ -46,6 +46,8 @@ from streamcal.values import Counts, Floats, Labels
 INDEX_BYTES: Final = 8
 """Bytes of the number of target scores with which a memo begins."""
 
+_NEW_LABELS: Final = 16  # or a part of one in so many, after which limits for rows are formed anew
+_NEW_PART: Final = 20
 _NEVER, _NO_TIME = float("-inf"), float("nan")
 _AT_ONCE = AT_ONCE
 _INDEX_BYTES = INDEX_BYTES
@@ -269,9 +271,6 @@ class EventRules:
         )
         self._delayed = auto and config.label_delay_limit is not None  # event times may begin a version
         self._key = key
-        self.keeps_bytes = False
-        """Whether the compressed state of map versions stays in memory, to be written again unchanged."""
-        self._last_written: Any = b"", b""  # its digest before it was compressed, and the bytes
         self.carries = False
         """Whether the join is to keep values with each prediction."""
         self._latest = _NEVER if state.time is None else state.time  # the latest event time of a label
@@ -339,9 +338,16 @@ class EventRules:
         """
         raise NotImplementedError
 
+    def keep_limits(self, probability: float) -> None:
+        """Form limits of the rate for rows, from now on, each time labels grow by a twentieth, and by 16."""
+        self.interval, self.limits_stop = probability, 0
+        if self.limits is not None:
+            self.limits_stop = self.limits[0] + max(_NEW_LABELS, self.limits[0] // _NEW_PART)
+
     def form_limits(self) -> None:
         """Form limits of the rate of label 1 for rows."""
-        raise NotImplementedError
+        self.limits = int(self._source.n + self._target.n), self._versions.rate_limits(self.interval)
+        self.keep_limits(self.interval)
 
     def learn_memo(self, score: float, label: int, memo: Memo) -> None:  # noqa: ARG002
         """Learn what was kept with a prediction of the target, after its label is learned."""
@@ -538,7 +544,7 @@ class EventRules:
 
         The parameters are those of `Recalibrator.learn_one`, not checked yet. Return whether that is done.
         """
-        if time is not None or weight is not None or positive is not None:
+        if self.carries or time is not None or weight is not None or positive is not None:
             return False
         if type(score) is not float or type(label) is not int:
             return False

@@ -54,8 +54,6 @@ _CERTIFIED_OF: Final[dict[Mode, CertificateTarget]] = {
     "composite": CertificateTarget("formed", by_label_shift=True),
 }
 
-# Of new engines, which share them.
-_new_ledger = lru_cache(16)(Ledger.begun)
 _schedule = lru_cache(16)(Schedule)
 
 
@@ -108,9 +106,8 @@ class MapVersions:
         about = _CERTIFIED_OF[mode]._replace(
             delta=config.delta, windowed=windowed, matured=matured, implied=limit
         )
-        self._owns_ledger = state is not None
         if state is None:
-            state = VersionsState(VersionCounts(), _new_ledger(about))
+            state = VersionsState(VersionCounts(), Ledger.begun(about))
             base: RecalibrationMap | Mixed = first
         else:
             state.ledger.of(about)
@@ -192,7 +189,7 @@ class MapVersions:
 
     def publish(self, claim: Claim) -> None:
         """Work out the certificate of a claim, and raise alarms for the assumptions that it refutes."""
-        self._own_ledger().publish(claim.certificate, claim.target_labels)
+        self._ledger.publish(claim.certificate, claim.target_labels)
 
     @property
     def is_certified(self) -> bool:
@@ -221,12 +218,12 @@ class MapVersions:
 
     def contradict(self) -> None:
         """Note a label 1 of the target that came after its prediction had been learned as 0."""
-        self._own_ledger().contradicted += 1
+        self._ledger.contradicted += 1
 
     def begin_cohorts(self) -> None:
         """Let certificates of the target rest on the predictions from now on: one class comes later."""
         self.complete = CompleteCohorts(self._unlabelled.n)
-        self._own_ledger().rest_on_cohorts()
+        self._ledger.rest_on_cohorts()
 
     def draw_labels(self, *, plain: bool) -> None:
         """Note that a sampler draws the target's labels; ``plain``: not by scores and earlier labels."""
@@ -252,22 +249,9 @@ class MapVersions:
             return 0  # the mixture takes a step with each of them
         return self._versions.last_due(domain, self._labels[domain].n, more)
 
-    def next_needed(self, domain: Domain, last: int) -> int:
-        """Return the label count of the next version that must not be skipped on the way to the last one."""
-        forecasts = self._ledger.forecasts_due(domain) if self._forms_by(domain) else None
-        dues = [due for due in (forecasts, self._test_due(domain)) if due is not None]
-        if not dues:
-            return last
-        return min(last, self._versions.first_due(domain, max(self._labels[domain].n + 1, min(dues))))
-
     def schedule_now(self, domain: Domain) -> None:
         """Let the next label of a domain begin a version: a window slides with it."""
         self._versions.schedule_now(domain, self._labels[domain].n + 1)
-
-    @property
-    def reads_target(self) -> bool:
-        """Whether target labels are read here, beyond their log and their counts."""
-        return self._auto is not None or self._ledger.watch is not None
 
     def catch_up(self, domain: Domain, *, forms: bool = True) -> None:
         """Do what is due at this label count; without ``forms``, a version that begins is only counted."""
@@ -315,7 +299,7 @@ class MapVersions:
         self._versions.off_schedule += 1
         if self._auto is None:
             self._form("target" if self._config.mode == "target" else "source")
-            self._own_ledger().on_schedule = False
+            self._ledger.on_schedule = False
             self._serve()
         else:
             self._form("source")
@@ -339,7 +323,7 @@ class MapVersions:
             self._source.add_sketch(sketch)
             return
         self._target.add_sketch(sketch)
-        watch = self._own_ledger().watch
+        watch = self._ledger.watch
         if watch is not None:
             watch.count_sketch(sketch)
         self._watched = self._target.end
@@ -352,7 +336,7 @@ class MapVersions:
         used = self._source.n or self._target.n or self._versions.off_schedule or self._ledger.contradicted
         if not (used or complete or feedback) and self.asked is None:
             return None
-        self._own_ledger().settle()
+        self._ledger.settle()
         if complete is not None:
             complete.count()
         if feedback is not None:
@@ -372,7 +356,7 @@ class MapVersions:
 
     def _begin_version(self, domain: Domain, *, forms: bool) -> None:
         """Begin the version that is due by the labels of a domain."""
-        labels, _ = self._labels[domain], self._own_ledger()
+        labels = self._labels[domain]
         self._versions.begin(domain, labels.n)
         due = self._test_due(domain)
         if due is not None and labels.n >= due:
@@ -466,12 +450,6 @@ class MapVersions:
         """Form maps anew each time labels have grown by this factor, from now on."""
         self._versions.reform_by(growth, {domain: labels.n for domain, labels in self._labels.items()})
 
-    def _own_ledger(self) -> Ledger:
-        """Return the ledger, to be changed: a new one is shared with other engines."""
-        if not self._owns_ledger:
-            self._owns_ledger, self._ledger = True, Ledger.begun(self._ledger.about)
-        return self._ledger
-
     def _serve(self, base: RecalibrationMap | Mixed | None = None) -> None:
         """Serve this h, or the same, as the version that has begun."""
         steps = 0 if self._auto is None else self._auto.steps
@@ -494,7 +472,7 @@ class MapVersions:
         auto.step(self._mixed_prior, evidence, self._priors.known_odds())
         if auto.mixed is not None:
             self._serve(auto.mixed)
-        self._own_ledger().serve(self.served.version)
+        self._ledger.serve(self.served.version)
 
     def _target_scores(self) -> Callable[[], ScoreSketch]:
         """Return a function that returns a sketch of the target's scores until now."""
@@ -514,7 +492,7 @@ class MapVersions:
     def _watch_labels(self) -> None:
         """Let the test of label shift count the target's labels that it has not counted."""
         if self._watched < self._target.end:
-            watch, run = self._own_ledger().watch, self._target.since(self._watched)
+            watch, run = self._ledger.watch, self._target.since(self._watched)
             if watch is not None:
                 watch.count(run.scores, run.labels)
         self._watched = self._target.end

@@ -140,11 +140,6 @@ class VersionCounts(Part, dict=True):
         passed = schedule.passed(labels + more)
         return schedule.count(passed - 1) if passed > schedule.passed(labels) else 0
 
-    def first_due(self, domain: Domain, labels: int) -> int:
-        """Return the first scheduled count that is at least ``labels``, at least 1."""
-        schedule = self._schedules[domain]
-        return schedule.count(schedule.passed(labels - 1))
-
 
 def parts_of_call(size: int, known: int) -> list[int]:
     """Return the index at which each part of one call's labels begins.

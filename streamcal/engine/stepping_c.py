@@ -12,14 +12,14 @@ event that begins something.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from streamcal.engine.config import RecalibratorConfig
-from streamcal.engine.emissions import Emission, Recalibrated
+from streamcal.engine.emissions import Emission
 from streamcal.engine.event_rules_c import EventRules
 from streamcal.events import DOMAINS, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import Block
@@ -58,29 +58,8 @@ _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
 Outcomes: TypeAlias = tuple[Outcome, ...]
-EngineOf: TypeAlias = Callable[[str | None], "Learner"]
+EngineOf: TypeAlias = Callable[[str | None], "Engine"]
 """Function that returns the engine for an event's ``key``."""
-
-
-class Learner(Protocol):
-    """Interface of an `Engine` to `step`: it answers predictions and learns from joined labels."""
-
-    def answer(
-        self, event: PredictionEvent | LabelledEvent
-    ) -> tuple[Recalibrated, int, Memo | None, tuple[Emission, ...]]:
-        """Return the answer, the number of target scores observed before, the memo, and the emissions.
-
-        The join keeps the memo with the prediction, and gives it back with the label; None: there is none.
-        """
-
-    def learn(self, joined: Joined) -> tuple[Emission, ...]:
-        """Learn from a prediction that met its label; return the emissions."""
-
-    def observe_early(self, positive: EarlyPositive) -> tuple[Emission, ...]:
-        """Note a positive label whose prediction is not matured; return the emissions."""
-
-    def contradict(self, contradicted: Contradicted) -> None:
-        """Note a label 1 of a prediction that was learned as 0 for want of one; it begins nothing."""
 
 
 def step(event: Event, join: Join, engine_of: EngineOf, origin_of: OriginOf | None = None) -> Outcomes:
@@ -132,7 +111,7 @@ def emit(left: Iterable[Outcome], engine_of: EngineOf) -> Outcomes:
 
 
 def _prediction(
-    event: PredictionEvent | LabelledEvent, join: Join, engine: Learner, origin_of: OriginOf | None
+    event: PredictionEvent | LabelledEvent, join: Join, engine: Engine, origin_of: OriginOf | None
 ) -> Outcomes:
     refused = join.admit(event, origin_of)
     if refused is not None:
@@ -153,12 +132,12 @@ def _prediction(
     )
 
 
-def _learned(joined: Joined, engine: Learner) -> Outcomes:
+def _learned(joined: Joined, engine: Engine) -> Outcomes:
     """Let an engine learn a prediction with its label; return both, with the emissions."""
     return (joined, *engine.learn(joined))
 
 
-def _met(met: Joined | EarlyPositive | Contradicted | Rejected | None, engine: Learner) -> Outcomes:
+def _met(met: Joined | EarlyPositive | Contradicted | Rejected | None, engine: Engine) -> Outcomes:
     """Return the outcome of a label, with the emissions of the engine of its prediction."""
     if isinstance(met, Contradicted):
         engine.contradict(met)
@@ -251,7 +230,7 @@ class BlockSteps:
     def __init__(
         self,
         join: Join,
-        engine_of: Callable[[str | None], Engine],
+        engine_of: EngineOf,
         admits: Callable[[str | None], bool],
         sampler: Sampler | None = None,
     ) -> None:

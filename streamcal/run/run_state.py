@@ -203,7 +203,6 @@ class RunState:
 
     def _make(self, key: str | None, data: bytes | None) -> Engine:
         engine = engine_of(self.options, key, data, self._rows)
-        engine.keeps_bytes = key is None  # of many keys, the bytes would take too much memory
         if self.sampler is not None and not self.options.classes:
             engine.draw_labels(plain=self.sampler.even == 1.0 and self.sampler.share is not None)
         if self._interval is not None:

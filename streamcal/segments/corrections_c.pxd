@@ -192,7 +192,6 @@ cdef class SegmentRules(event_rules_c.EventRules):
     cdef bint _has_own
     cdef list _places
 
-    cpdef bint learn_usual(self, score, label, domain, time, weight, memo, positive) except -1
     @cython.locals(names=list, place=Py_ssize_t, forecast=bytes)
     cpdef tuple carry(self, kept, double score, double probability)
     cpdef learn_memo(self, double score, int label, memo)

@@ -985,19 +985,6 @@ class SegmentRules(event_rules_c.EventRules):
         if self.release is not None:
             self.release.excludes = False  # of predictions without a label, nothing was kept
 
-    def learn_usual(
-        self,
-        score: object,  # noqa: ARG002
-        label: object,  # noqa: ARG002
-        domain: object,  # noqa: ARG002
-        time: object,  # noqa: ARG002
-        weight: object,  # noqa: ARG002
-        memo: object,  # noqa: ARG002
-        positive: object,  # noqa: ARG002
-    ) -> bool:
-        """Learn nothing: a label has segments."""
-        return False
-
     def carry(self, kept: Kept, score: float, probability: float) -> tuple[float, bytes]:
         """Return the corrected probability of a score, and its segments with the forecast of each field."""
         names = list[Name]()

@@ -32,7 +32,7 @@ test: $(READY)            ## run the tests that a change must pass
 	$(BIN)/python -m pytest -n $(JOBS)
 
 test-all: $(READY)        ## run all tests, the nightly ones, too
-	$(BIN)/python -m pytest -n $(JOBS) -m ""
+	$(BIN)/python -m pytest -n $(JOBS) --hypothesis-profile=night -m ""
 
 fuzz: $(READY)            ## fuzz every decoder, 900 times as much as the tests do, in half an hour; FACTOR=0.05 as they do
 	$(BIN)/python -m tests.fuzz --factor $(FACTOR) --jobs $(JOBS)

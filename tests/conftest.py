@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from tests.browser import chromium  # noqa: F401  # a fixture
 
 # A time limit per example would fail on a machine whose cores are taken, and nothing else.
 settings.register_profile(
-    "streamcal", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    "streamcal", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-settings.register_profile("quick", settings.get_profile("streamcal"), max_examples=15)  # of `make quick`
+for name, examples in (("quick", 15), ("night", 100)):  # of `make quick` and `make test-all`
+    settings.register_profile(name, settings.get_profile("streamcal"), max_examples=examples)
 settings.load_profile("streamcal")
 
 
@@ -67,6 +69,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: not (takes_long(item) or item.nodeid.startswith(SHARED)))
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector all that was imported: a million objects, in every full collection."""
+    gc.freeze()
 
 
 def takes_long(item: pytest.Item) -> bool:

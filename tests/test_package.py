@@ -11,7 +11,7 @@ from typing import get_type_hints
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import Recalibrator, RecalibratorConfig, RecalibratorOptions
@@ -105,7 +105,6 @@ def test_alone_it_runs_under_both_names(site: Path) -> None:
 IDS = st.none() | st.text(min_size=1, max_size=40) | st.sampled_from(["a", "b" * 8, "c" * 9, "é" * 12])
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(IDS, max_size=12), st.data())
 def test_they_are_the_list_whatever_is_taken_of_them(values: list[str | None], data: st.DataObject) -> None:
     texts = StringColumn.of(values)

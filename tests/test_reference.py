@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator
@@ -91,7 +91,6 @@ def test_predictions_of_the_engine(name: str, mode: str, bins: int | str) -> Non
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
 @given(
     st.sets(SCORES.filter(lambda z: 0.0 < z < 1.0), min_size=1, max_size=40),
     st.lists(SCORES, max_size=20),

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.certificates.bin_limits import (
@@ -43,7 +43,6 @@ def test_version_deltas_sum_to_delta() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=1, max_size=40),
     st.integers(1, 50),

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from streamcal_connectors.files import FileConnector
 from streamcal_connectors.line_decoder import MAX_LINE_BYTES
@@ -56,7 +56,6 @@ line = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
 @given(st.lists(line, max_size=40), st.booleans(), st.booleans(), st.integers(0, 10**9))
 @example([b'{"id":"0","score":0.25}'] * 5 + [b"", b"x" * 5000], False, False, 0)
 def test_any_way_of_growing_and_restarting_gives_the_same_events_once_each(

@@ -259,7 +259,7 @@ _ROWS = st.lists(st.fixed_dictionaries(_FIELDS), min_size=1, max_size=5)
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=_ROWS, absent=st.sets(st.sampled_from(["id", "label", "time", "key", "domain"])))
 def test_a_table_gives_what_json_lines_give(
     tmp_path: Path, rows: list[dict[str, Any]], absent: set[str]

@@ -18,7 +18,6 @@ from tests.states import bytes_of, restored
 seeds = st.integers(0, 10**6)
 
 
-@settings(max_examples=50, deadline=None)
 @given(seeds, st.integers(0, 900))
 def test_every_score_counts(seed: int, n: int) -> None:
     scores = drawn(n, 0.3, np.random.default_rng(seed))

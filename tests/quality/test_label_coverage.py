@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.quality.label_coverage import PANES, LabelCoverage
@@ -23,7 +23,6 @@ events = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=50, deadline=None)
 @given(events, st.randoms(use_true_random=False), st.integers(1, 7))
 def test_its_state_is_that_of_the_multiset(
     rows: list[tuple[float, float, bool]], random: object, size: int

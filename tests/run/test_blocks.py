@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from streamcal_connectors.encoding import RowEncoder
 
@@ -118,7 +118,6 @@ def streams(draw: st.DrawFn, *, keys: bool) -> list[Event | Malformed]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
     st.lists(st.integers(0, 20), max_size=2),
@@ -225,7 +224,6 @@ SEGMENTED: dict[str, Any] = {
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
 @given(
     streams(keys=False) | streams(keys=True),
     st.lists(st.integers(0, 20), max_size=2),

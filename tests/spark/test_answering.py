@@ -125,7 +125,9 @@ def test_a_stream_answers_and_learns_what_embedded_engines_do(spark: Any, tmp_pa
         embedded.take(part)
     stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     written: dict[str, Any] = {}
-    failing = {1}  # the micro-batch whose first attempt fails after it was written
+    # The micro-batch whose first attempt fails after it was written; with classes, tests/spark/test_stream.py
+    # alone has one, as each attempt takes seconds.
+    failing = {1} if kind == "segments" else set()
 
     def write(batch: Batch) -> None:
         rows = batch.answers.toArrow().to_pylist()

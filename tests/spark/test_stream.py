@@ -57,7 +57,7 @@ def test_a_stream_joins_and_learns_what_one_process_does(spark: Any, tmp_path: P
 
     folder, checkpoint = tmp_path / "events", str(tmp_path / "checkpoint")
     folder.mkdir()
-    events, refused = add_hostile(folder, write_stream(folder, 4_000, files=3))
+    events, refused = add_hostile(folder, write_stream(folder, 4_000, files=2))
     stream = spark.readStream.schema(spark.read.parquet(str(folder)).schema)
     written: list[dict[str, object]] = []
     rejects: list[tuple[str | None, str]] = []

@@ -56,7 +56,7 @@ def rows(kafka: Kafka, outputs: dict[str, str]) -> dict[str, list[Any]]:
 @BOTH
 @pytest.mark.parametrize(
     ("runs", "events"),
-    [(3, 2_400), *(pytest.param(runs, 20_000, marks=pytest.mark.nightly) for runs in (1, 2, 3))],
+    [(3, 1_200), *(pytest.param(runs, 20_000, marks=pytest.mark.nightly) for runs in (1, 2, 3))],
 )
 def test_shards_that_are_killed_equal_one_process(
     kafka: Kafka, tmp_path: Path, runs: int, events: int

@@ -1,19 +1,16 @@
-"""A tracker of the prior: what it makes of scores and of changes, however they are cut, through bytes."""
+"""A tracker of the prior: what it makes of scores and of changes; the contract cuts and restores it."""
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal.priors.history import BLOCK
 from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.testing import NormalPair
 from tests.priors.streams import EDGES, MEANS, PRIOR, drawn, oracle, up_to_date, with_source
-from tests.states import bytes_of, restored
 
 seeds = st.integers(0, 10**6)
 
@@ -50,53 +47,6 @@ def test_a_change_shows_within_256_scores() -> None:
             assert tracker.prior == pytest.approx(0.4, abs=0.07)
 
 
-# Cutting, and bytes
-
-
-@pytest.mark.slow
-@settings(max_examples=15, deadline=None)
-@given(seeds, st.sets(st.integers(0, 1999), max_size=10))
-def test_many_scores_are_a_loop_of_one_also_through_bytes(seed: int, cuts: set[int]) -> None:
-    rng = np.random.default_rng(seed)
-    scores = np.concatenate([drawn(1000, q, rng) for q in (0.1, 0.6)])
-    one, many = with_source(), with_source()
-    for start in range(0, len(scores), BLOCK):
-        one.take_scores(scores[start : start + BLOCK])
-    for start, end in itertools.pairwise([0, *sorted({cut // BLOCK * BLOCK for cut in cuts} - {0}), 2000]):
-        data = bytes_of(many)
-        many = restored(ScoreTracker(), data)
-        assert bytes_of(many) == data
-        many.take_scores(scores[start:end])
-    assert bytes_of(one) == bytes_of(many)
-    assert one.prior == many.prior
-
-
-def test_a_restored_tracker_estimates_when_the_other_does() -> None:
-    """Of many scores the prior is estimated now and then, and a restored tracker keeps those moments."""
-    scores = drawn(12_800, 0.3, np.random.default_rng(14))
-    straight, broken = with_source(), with_source()
-    estimates = set()
-    for start in range(0, len(scores), BLOCK):
-        broken = restored(ScoreTracker(), bytes_of(broken))
-        for tracker in (straight, broken):
-            tracker.take_scores(scores[start : start + BLOCK])
-        assert broken.prior == straight.prior
-        estimates.add(straight.prior)
-    assert len(estimates) < 0.9 * len(scores) / BLOCK  # else they could not have differed
-
-
-def test_the_array_of_the_caller_is_not_kept() -> None:
-    """The caller may reuse its buffer."""
-    tracker, scores = with_source(), drawn(BLOCK, 0.3, np.random.default_rng(4))
-    tracker.take_scores(scores)
-    before = bytes_of(tracker)
-    scores[:] = 0.0
-    assert bytes_of(tracker) == before
-    tracker.take_scores(np.empty(0))
-    tracker.set_source(EDGES, MEANS, PRIOR)
-    assert bytes_of(tracker) == before
-
-
 # Limits
 
 
@@ -111,15 +61,6 @@ def test_without_a_source_scores_do_not_count() -> None:
     assert tracker.prior is None
     tracker.set_source((), (), 0.5)  # the identity
     assert tracker.prior is None
-
-
-@pytest.mark.slow
-def test_memory_is_bounded() -> None:
-    """200,000 scores that differ, from 10⁻⁹ to 1 − 10⁻⁹: few bytes."""
-    tracker = with_source()
-    tracker.take_scores(1.0 / (1.0 + np.exp(np.random.default_rng(11).normal(0.0, 8.0, 200_000))))
-    assert tracker.n == 200_000
-    assert len(bytes_of(tracker)) < 64 * 1024
 
 
 # On known truth

@@ -19,7 +19,7 @@ RECORDED = json.loads(Path(__file__).with_name("recorded.json").read_text())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", one_in(3, RECORDED))
+@pytest.mark.parametrize("which", one_in(7, RECORDED))
 def test_maps_certificates_and_answers_are_those_recorded(which: str) -> None:
     """If a change is meant to move them: ``python tests/engine/recorded.py > tests/engine/recorded.json``."""
     now = json.loads(json.dumps(row(*which.split(" | "))))

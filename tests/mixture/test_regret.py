@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from streamcal.mixture import weights as module
 from streamcal.mixture.forecasts_c import Rates
 from streamcal.mixture.weights import Slopes, Weights
 from tests.mixture.plain import DELAYED, WITH_EARLY, log_losses
+from tests.nightly import one_in
 
 Floats = npt.NDArray[np.float64]
 Labels = npt.NDArray[np.int8]
@@ -244,6 +246,7 @@ def changes_the_level(rng: np.random.Generator, block: int, weights: Floats, m: 
 
 
 ADVERSARIES = (punishes_the_leader, punishes_the_mixture, changes_once, never_changes, changes_the_level)
+STREAMS = ADVERSARIES, (1, BLOCK)
 
 
 def played(
@@ -262,9 +265,7 @@ def played(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, BLOCK])
-@pytest.mark.parametrize("adversary", ADVERSARIES)
-@pytest.mark.parametrize("sourced", [False, True])
+@pytest.mark.parametrize(("sourced", "adversary", "m"), one_in(3, product((False, True), *STREAMS)))
 def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
     """Theorems 1 and 2; what is served is what either tracker mixes."""
     trials = played(adversary, m, sourced=sourced)
@@ -276,8 +277,7 @@ def test_labels_at_once(adversary: Adversary, m: int, sourced: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, BLOCK])
-@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize(("adversary", "m"), one_in(3, product(*STREAMS)))
 def test_candidates_that_sleep(adversary: Adversary, m: int) -> None:
     """The mixture of those awake, against those awake."""
     trials, asleep = played(adversary, m, delayed=True), len(DELAYED)
@@ -300,15 +300,15 @@ class Late(NamedTuple):
     """The number of the first block that those weights had not learned, int64[m] for each."""
 
 
-def played_late(delay: int, m: int, width: float, *, spread: bool, blocks: int = 500) -> Late:
-    """Return a stream of labels ``delay`` events late, or up to so many, that are learned m at a time.
+def played_late(delay: int, m: int, width: float, blocks: int = 500) -> Late:
+    """Return a stream of labels up to ``delay`` events late, that are learned m at a time.
 
     Candidates forecast other things on arrival than when the prediction was made. In turn one is right when
     the prediction is made, and another when its label comes; the adversary punishes the leader now and then.
     """
     rng = np.random.default_rng(99)
     n = blocks * m
-    arrived = np.arange(n) + (rng.integers(0, delay + 1, n) if spread else delay)
+    arrived = np.arange(n) + rng.integers(0, delay + 1, n)
     order = np.argsort(arrived, kind="stable")
     weights, now, number = Recorded.begun(), 0, np.zeros(n, int)
     served = np.empty((n, *weights.served.shape))
@@ -337,13 +337,8 @@ def played_late(delay: int, m: int, width: float, *, spread: bool, blocks: int =
     return late
 
 
-LATE = [
-    pytest.param(delay, m, width, spread, id=f"{delay}-{m}-{width}-{'up-to' if spread else 'all'}")
-    for delay in (0, 900)
-    for m in (8, BLOCK)
-    for width in (0.05, 0.45)
-    for spread in (True,)
-]
+LATE = one_in(3, product((0, 900), (8, BLOCK), (0.05, 0.45)))
+"""Delay, labels at a time, and how far from ½ forecasts are."""
 
 
 def extra_of_old_weights(losses: list[Floats], terms: Terms, first: list[Floats]) -> Floats:
@@ -365,10 +360,10 @@ def extra_of_old_weights(losses: list[Floats], terms: Terms, first: list[Floats]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("delay", "m", "width", "spread"), LATE)
-def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -> None:
+@pytest.mark.parametrize(("delay", "m", "width"), LATE)
+def test_labels_that_come_late(delay: int, m: int, width: float) -> None:
     """Theorems 1 and 2 for what each tracker forecasts as it learns, and 3 for the weights of long ago."""
-    trials, _, first = played_late(delay, m, width, spread=spread)
+    trials, _, first = played_late(delay, m, width)
     for tracker in (0, 1):
         terms = terms_of(trials, tracker)
         assert excess_weighted(terms) <= ROUNDING
@@ -381,10 +376,10 @@ def test_labels_that_come_late(delay: int, m: int, width: float, spread: bool) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("delay", "m", "width", "spread"), LATE)
-def test_two_trackers_weighed_in_turn(delay: int, m: int, width: float, spread: bool) -> None:
+@pytest.mark.parametrize(("delay", "m", "width"), LATE)
+def test_two_trackers_weighed_in_turn(delay: int, m: int, width: float) -> None:
     """Theorem 4: the same, of two experts; what is served is weighed by the lead of then."""
-    trials, then, first = played_late(delay, m, width, spread=spread)
+    trials, then, first = played_late(delay, m, width)
     of_now, of_then = [], []
     for trial, old in zip(trials, then, strict=True):
         values = np.exp(-trial.losses[0])
@@ -426,8 +421,7 @@ def sloped(adversary: Adversary, m: int, blocks: int = 700) -> Terms:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("m", [1, BLOCK])
-@pytest.mark.parametrize("adversary", ADVERSARIES)
+@pytest.mark.parametrize(("adversary", "m"), one_in(3, product(*STREAMS)))
 def test_the_slopes(adversary: Adversary, m: int) -> None:
     """Theorems 1 and 2 with four experts, labels at once."""
     terms = sloped(adversary, m)

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
@@ -93,6 +93,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=15)
 @given(st.dictionaries(st.sampled_from(["id", "scores", "label", "p_cat", "time"]), _JSON))
 def test_nothing_ends_a_run(fields: dict[str, Any]) -> None:
     found = decoded(fields)

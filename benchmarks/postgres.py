@@ -15,9 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from streamcal.sql import class_query, query
+from streamcal.sql import query
 from streamcal.values import Floats
-from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, learned, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 
@@ -76,15 +75,6 @@ def main() -> None:
                 largest = np.abs(found[: len(scores)] - wanted).max()
                 assert largest <= LARGEST_DIFFERENCE, title
                 print(f"{title}: {len(scores)} scores, largest difference {largest:.1e}")
-            for title, class_map in (CLASS_MAPS | {"learned": learned(10)}).items():
-                scores, refused = rows_for(class_map), refused_for(class_map)
-                columns = [f"p_{each}" for each in class_map.classes]
-                text = class_query(class_map, "postgres")
-                found = answers(text, columns, np.concatenate((scores, refused)).tolist())[:, 1:]
-                assert (found[len(scores) :] == -1.0).all(), title
-                largest = np.abs(found[: len(scores)] - class_map.predict_many(scores)).max()
-                assert largest <= LARGEST_OF_CLASSES, title
-                print(f"{title}: {len(scores)} rows of scores, largest difference {largest:.1e}")
         finally:
             call("pg_ctl", "-D", data, "-m", "immediate", "stop")
 

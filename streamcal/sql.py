@@ -5,44 +5,35 @@ The edges form a balanced tree of CASE expressions: log₂ B comparisons for a r
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final, Literal
-
-import numpy as np
 
 from streamcal.maps.pieces import pieces
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.multiclass.class_map import MulticlassMap, forecast
-from streamcal.multiclass.softmax_c import END
+from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.recalibrator import Recalibrator
 from streamcal.segments.segments import NEAREST
 from streamcal.sketch.checks import ROUNDING
-from streamcal.values import Floats, shown
+from streamcal.values import shown
 
-__all__ = ["Dialect", "class_query", "query", "segmented_query"]
+__all__ = ["Dialect", "query", "segmented_query"]
 
 Dialect = Literal["bigquery", "duckdb", "postgres", "snowflake", "spark", "sqlite"]
 """The databases whose SQL can be written."""
 
 # What is not as in PostgreSQL: words, quotes, and quotes inside which a backslash escapes.
-# Without MATERIALIZED, PostgreSQL and SQLite would write out what a column is made of wherever it is used.
-_DOUBLE: Final = {"DOUBLE PRECISION": "DOUBLE", " MATERIALIZED": ""}
+_DOUBLE: Final = {"DOUBLE PRECISION": "DOUBLE"}
 _WORDS: Final[dict[Dialect, dict[str, str]]] = {
     "bigquery": _DOUBLE | {"DOUBLE PRECISION": "FLOAT64", "TEXT": "STRING", '"': "`", "\\": "'\""},
     "duckdb": _DOUBLE,
     "postgres": {},
     "snowflake": _DOUBLE | {"TEXT": "VARCHAR", "\\": "'"},
     "spark": _DOUBLE | {"TEXT": "STRING", '"': "`", "\\": "'"},
-    "sqlite": {"DOUBLE PRECISION": "REAL", "GREATEST": "MAX"},
+    "sqlite": {"DOUBLE PRECISION": "REAL"},
 }
-_TOKEN: Final = re.compile(
-    r""" "(?:[^"]|"")*" | '(?:[^']|'')*' | \b(?:DOUBLE\ PRECISION|GREATEST|TEXT)\b | \ MATERIALIZED """, re.X
-)
-_LEAST: Final = (
-    1e-150  # of a score of many classes: products of smaller ones are too small for some databases
-)
+_TOKEN: Final = re.compile(r""" "(?:[^"]|"")*" | '(?:[^']|'')*' | \b(?:DOUBLE\ PRECISION|TEXT)\b """, re.X)
+_LEAST: Final = 1e-150  # of a score that weights correct: products of smaller ones are too small for some
 
 
 def query(
@@ -136,202 +127,6 @@ def segmented_query(
     ]
     parts = ",\n".join(f"{name} AS ({step})" for name, step in zip("abcd", steps, strict=False))
     return _written(f"WITH {parts}\n{steps[-1]}", dialect)
-
-
-def class_query(
-    recalibration: MulticlassMap,
-    dialect: Dialect,
-    table: str = "predictions",
-    prefix: str = "p_",
-    columns: Sequence[str] = ("id",),
-) -> str:
-    """Return a query of the probabilities of many classes: columns such as ``probability_cat``.
-
-    They may differ from `MulticlassMap.predict_many` in the last bits, as the database's LN and EXP are not
-    NumPy's. Where it would refuse a row of scores, all probabilities are NULL.
-
-    Parameters
-    ----------
-    recalibration
-        the map.
-    dialect
-        as of `query`.
-    table, prefix
-        table of the scores: it has a column for each class, such as ``p_cat``.
-    columns
-        other columns of the table that the result has.
-
-    Raises
-    ------
-    TypeError
-        if it is no map of many classes.
-    """
-    if not isinstance(recalibration, MulticlassMap):
-        raise TypeError(
-            "only a MulticlassMap can be written here, such as the map of an engine of many classes, got"
-            f" {shown(recalibration)}; streamcal.sql.query writes a RecalibrationMap"
-        )
-    names = recalibration.classes
-    steps = _Steps([f"CAST({_identifier(prefix + name)} AS DOUBLE PRECISION)" for name in names])
-    scores = steps.checked()
-    found = forecast(recalibration, steps, scores)
-    answers = [f"CASE WHEN {scores[0]} IS NOT NULL THEN {column} END" for column in found]
-    return _written(steps.query(answers, [f"probability_{name}" for name in names], columns, table), dialect)
-
-
-class _Steps:
-    """Steps of a map of K classes: queries, of which each selects from the one before.
-
-    Rows are names of columns: c0, c1, …
-    """
-
-    def __init__(self, scores: Sequence[str]) -> None:
-        self._expressions, self._levels = [*scores], [0] * len(scores)
-
-    def add(self, *expressions: str) -> list[str]:
-        """Add columns, in the first query that has all columns they are made of; return their names."""
-        level = 1 + max(self._levels[used] for each in expressions for used in _columns_in(each))
-        self._expressions += expressions
-        self._levels += [level] * len(expressions)
-        return [f"c{place}" for place in range(len(self._levels))[-len(expressions) :]]
-
-    def query(self, answers: Sequence[str], names: Sequence[str], columns: Sequence[str], table: str) -> str:
-        """Return the query of expressions, by these names, and of columns of the table."""
-        others = [f"k{place}" for place in range(len(columns))]
-        needed = {column for each in answers for column in _columns_in(each)}
-        kept = [f"{other} AS {_identifier(name)}" for other, name in zip(others, columns, strict=True)]
-        kept += [f"{each} AS {_identifier(name)}" for each, name in zip(answers, names, strict=True)]
-        last = max(self._levels)
-        final, parts = f"SELECT {', '.join(kept)} FROM s{last}", []  # noqa: S608  # numbers, and identifiers
-        for level in range(last, -1, -1):
-            own = [column for column in sorted(needed) if self._levels[column] == level]
-            needed.difference_update(own)
-            selected = [*others, *(f"c{column}" for column in sorted(needed))]
-            selected += [f"{self._expressions[column]} AS c{column}" for column in own]
-            source = f"s{level - 1}"
-            if level:
-                needed.update(used for column in own for used in _columns_in(self._expressions[column]))
-            else:
-                source = _identifier(table)
-                selected[: len(others)] = [
-                    f"{_identifier(name)} AS {other}" for name, other in zip(columns, others, strict=True)
-                ]
-            parts.append(f"s{level} AS MATERIALIZED (SELECT {', '.join(selected)}\nFROM {source})")
-        return "WITH " + ",\n".join([*reversed(parts)]) + "\n" + final
-
-    def checked(self) -> list[str]:
-        """Add the scores; NULL in a row that is refused."""
-        z = [f"c{place}" for place in range(len(self._levels))]
-        inside = [f"{each} >= {_number(-ROUNDING)} AND {each} <= {_number(1.0 + ROUNDING)}" for each in z]
-        inside.append(f"ABS({' + '.join(z)} - {_number(1.0)}) <= {_number(ROUNDING)}")
-        (good,) = self.add(f"CASE WHEN {' AND '.join(inside)} THEN 1 END")
-        least, zero, one = _number(_LEAST), _number(0.0), _number(1.0)
-        return self.add(
-            *(
-                f"CASE WHEN {good} IS NULL THEN NULL WHEN {each} < {least} THEN {zero}"
-                f" WHEN {each} > {one} THEN {one} ELSE {each} END"
-                for each in z
-            )
-        )
-
-    def logs(self, rows: Sequence[str]) -> list[str]:
-        end, log = _number(END), _number(math.log(END))
-        return self.add(*(f"CASE WHEN {each} > {end} THEN LN({each}) ELSE {log} END" for each in rows))
-
-    def scaled(self, x: Sequence[str], slopes: Floats, biases: Floats) -> list[str]:
-        classes = len(x)
-        if len(slopes) > classes:
-            (mean,) = self.add(f"({' + '.join(x)}) / {_number(float(classes))}")
-            x = self.add(*(f"{each} - {mean}" for each in x))
-            sums = [
-                " + ".join(_times(a, each) for a, each in zip(row, x, strict=True))
-                for row in slopes.reshape(classes, classes).tolist()
-            ]
-        else:
-            sums = [_times(a, each) for a, each in zip(np.resize(slopes, classes).tolist(), x, strict=True)]
-        exponents = self.add(
-            *(f"{total} + {_number(b)}" for total, b in zip(sums, biases.tolist(), strict=True))
-        )
-        (most,) = self.add(_largest(exponents))
-        # Some databases refuse what is nearly e^-745.
-        shares = self.add(
-            *(
-                f"CASE WHEN {each} - {most} > -300 THEN EXP({each} - {most}) ELSE {_number(0.0)} END"
-                for each in exponents
-            )
-        )
-        return self.shares(shares, shares)
-
-    def mapped(
-        self, maps: Sequence[RecalibrationMap | None], rows: Sequence[str], instead: Sequence[str]
-    ) -> list[str]:
-        return [
-            other if each is None else self.add(_of_map(each, z))[0]
-            for each, z, other in zip(maps, rows, instead, strict=True)
-        ]
-
-    def times(self, rows: Sequence[str], factors: Floats) -> list[str]:
-        return self.add(*(_times(w, each) for w, each in zip(factors.tolist(), rows, strict=True)))
-
-    def shares(self, rows: Sequence[str], instead: Sequence[str]) -> list[str]:
-        (total,) = self.add(" + ".join(rows))
-        return self.add(
-            *(
-                f"CASE WHEN {total} > 0 THEN {each} / {total} ELSE {other} END"
-                for each, other in zip(rows, instead, strict=True)
-            )
-        )
-
-    def mixed(self, made: Sequence[Sequence[str]], weights: Floats) -> list[str]:
-        sums = [
-            " + ".join(_times(w, each) for w, each in zip(weights.tolist(), column, strict=True))
-            for column in zip(*made, strict=True)
-        ]
-        return self.shares(self.add(*sums), made[0])
-
-    def with_rest(self, rows: Sequence[str]) -> list[str]:
-        return [*self.add(f"{_number(1.0)} - {rows[1]}"), rows[1]]
-
-    def ordered(self, rows: Sequence[str], scores: Sequence[str]) -> list[str]:
-        top, first = (self._first_largest(each) for each in (scores, rows))
-        others = self.add(
-            *(f"CASE WHEN {top} = {k} THEN {_number(-1.0)} ELSE {each} END" for k, each in enumerate(rows))
-        )
-        (own,) = self.add(
-            " ".join(["CASE", *(f"WHEN {top} = {k} THEN {c}" for k, c in enumerate(rows)), "END"])
-        )
-        levels = []  # of the top class and of those above any of the others
-        for least in rows:
-            above = [f"CASE WHEN {each} >= {least} THEN {{}} ELSE {_number(0.0)} END" for each in others]
-            total = " + ".join(text.format(each) for text, each in zip(above, others, strict=True))
-            count = " + ".join(text.format(_number(1.0)) for text in above)
-            levels.append(f"({own} + {total}) / ({_number(1.0)} + {count})")
-        (level,) = self.add(_largest(self.add(*levels)))
-        return self.add(
-            *(
-                f"CASE WHEN {first} = {top} THEN {each} WHEN {top} = {k} THEN"
-                f" {_times(1.0 + 2.0**-52, level)} WHEN {each} > {level} THEN {level} ELSE {each} END"
-                for k, each in enumerate(rows)
-            )
-        )
-
-    def _first_largest(self, columns: Sequence[str]) -> str:
-        """Add the place of the first column that is the largest."""
-        (most,) = self.add(_largest(columns))
-        places = " ".join(f"WHEN {each} = {most} THEN {k}" for k, each in enumerate(columns))
-        return self.add(f"CASE {places} END")[0]
-
-
-def _columns_in(expression: str) -> list[int]:
-    return [int(place) for place in re.findall(r"\bc(\d+)\b", expression)]
-
-
-def _largest(columns: Sequence[str]) -> str:
-    return f"GREATEST({', '.join(columns)})"
-
-
-def _times(factor: float, column: str) -> str:
-    return f"{_number(factor)} * {column}"
 
 
 def _written(text: str, dialect: Dialect) -> str:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from streamcal import MulticlassMap, RecalibrationMap, Recalibrator
-from streamcal.sql import Dialect, class_query, query, segmented_query
-from streamcal.values import Floats
-from tests.command_line import streamcal
-from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
+from streamcal import RecalibrationMap, Recalibrator
+from streamcal.sql import query, segmented_query
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 if not os.environ.get("CI"):
@@ -75,50 +71,6 @@ def test_what_predict_many_refuses_is_null(dialect: Any, name: str) -> None:
     assert found == [None] * len(REFUSED)
 
 
-def probabilities(class_map: MulticlassMap, dialect: Dialect, rows: Floats) -> Floats:
-    """Return what the query of a class map finds in a table of rows of scores."""
-    named = {f"p_{name}": rows[:, k] for k, name in enumerate(class_map.classes)}
-    text = f"select * from ({class_query(class_map, dialect, columns=['i'])}) order by i"
-    if dialect == "duckdb":
-        with duckdb.connect() as connection:
-            connection.register("predictions", pa.table({"i": range(len(rows)), **named}))
-            found = connection.sql(text).fetchall()
-    else:
-        connection = sqlite3.connect(":memory:")
-        columns = ", ".join(quoted(name) for name in named)
-        connection.execute(f"create table predictions (i, {columns})")
-        marks = ", ".join("?" * len(named))
-        connection.executemany(
-            f"insert into predictions values (?, {marks})", ((i, *row) for i, row in enumerate(rows.tolist()))
-        )
-        found = connection.execute(text).fetchall()
-        connection.close()
-    return np.array([row[1:] for row in found], np.float64)
-
-
-def quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-@pytest.mark.parametrize("dialect", RUN)
-@pytest.mark.parametrize("name", CLASS_MAPS)
-def test_many_classes_differ_in_the_last_bits_at_most(dialect: Dialect, name: str) -> None:
-    class_map = CLASS_MAPS[name]
-    rows, refused = rows_for(class_map), refused_for(class_map)
-    found = probabilities(class_map, dialect, np.concatenate((rows, refused)))
-    wanted = class_map.predict_many(rows)
-    np.testing.assert_allclose(found[: len(rows)], wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
-    assert np.isnan(found[len(rows) :]).all()
-
-
-def test_the_command_prints_the_query_of_many_classes(tmp_path: Path) -> None:
-    class_map = CLASS_MAPS["two"]
-    (tmp_path / "map.json").write_text(class_map.model_dump_json())
-    command = ("sql", tmp_path / "map.json", "--dialect", "spark", "--table", "t", "--prefix", "q_")
-    printed = streamcal(*command, "--column", "a", "--column", "b")
-    assert printed.stdout == class_query(class_map, "spark", "t", "q_", ["a", "b"]) + ";\n"
-
-
 @pytest.mark.parametrize("dialect", RUN)
 def test_corrections_of_segments_are_a_table(dialect: Any) -> None:
     rng = np.random.default_rng(0)
@@ -165,8 +117,6 @@ def test_own_engines_make_no_table() -> None:
     engine.learn_many(rng.random(5000), rng.integers(0, 2, 5000), segments=["a"] * 5000)
     with pytest.raises(ValueError, match=r"segment 'a' has an engine of its own.*own_engines=0"):
         segmented_query(engine, "duckdb")
-    with pytest.raises(TypeError, match=r"got Recalibrator\(.*sql.query writes a RecalibrationMap"):
-        class_query(Recalibrator(classes=["a", "b"]), "duckdb")
     with pytest.raises(
         TypeError, match=r"needs their engine, got RecalibrationMap\(.*sql.query writes a map"
     ):

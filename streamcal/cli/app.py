@@ -31,6 +31,7 @@ from streamcal.cli.serve import serve
 from streamcal.cli.show import SHOWN_VERSIONS, served, show_table
 from streamcal.cli.terminal import (
     Exit,
+    fail,
     failing,
     give_up_standard_output,
     hold_standard_streams,
@@ -40,7 +41,7 @@ from streamcal.cli.terminal import (
 from streamcal.errors import StoreError
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.connectors import Connectors
-from streamcal.sql import Dialect, class_query, query
+from streamcal.sql import Dialect, query
 
 log = logging.getLogger("streamcal")
 
@@ -122,25 +123,13 @@ def sql(
     dialect: Annotated[Dialect, typer.Option(help="Of which database.")],
     table: Annotated[str, typer.Option(help="Where the scores are.")] = "predictions",
     score: Annotated[str, typer.Option(help="The column of scores.")] = "score",
-    prefix: Annotated[
-        str, typer.Option(help="Of the columns of scores of many classes: `p_cat` is the score of `cat`.")
-    ] = "p_",
-    column: Annotated[
-        list[str] | None,
-        typer.Option(help="Of many classes: another column to select; `id` if there is none."),
-    ] = None,
 ) -> None:
-    """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none.
-
-    Of many classes it has a probability for each, such as `probability_cat`, and the columns of `--column`.
-    """
+    """Print a query that recalibrates a table: its columns, and `probability`, NULL where a score is none."""
     set_up_logging(as_json=False)
     found = read_map(map_file)
     if isinstance(found, MulticlassMap):
-        text = class_query(found, dialect, table, prefix, column or ["id"])
-    else:
-        text = query(found, dialect, table, score)
-    sys.stdout.write(text + ";\n")
+        fail(f"{map_file} is a map of many classes, which has no query; streamcal.onnx takes it", Exit.USAGE)
+    sys.stdout.write(query(found, dialect, table, score) + ";\n")
 
 
 @app.command(cls=_Once)

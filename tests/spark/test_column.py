@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 from streamcal import MulticlassMap, Recalibrator
-from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 SCORES = np.concatenate([scores_for(each) for each in (EXACT | LINEAR).values()] + [[0.0, 1.0, -0.0]])
@@ -60,23 +59,6 @@ def test_lines_differ_in_the_last_bits_at_most(answers: dict[str, list[float | N
 @pytest.mark.parametrize("name", each(EXACT | LINEAR))
 def test_what_predict_many_refuses_is_null(answers: dict[str, list[float | None]], name: str) -> None:
     assert answers[name][len(SCORES) :] == [None] * len(REFUSED)
-
-
-@pytest.mark.parametrize("name", [pytest.param("mixture that keeps order", marks=pytest.mark.slow), "two"])
-def test_queries_of_many_classes_differ_in_the_last_bits_at_most(spark: Any, name: str) -> None:
-    from streamcal.sql import class_query
-
-    class_map = CLASS_MAPS[name]
-    rows, refused = rows_for(class_map), refused_for(class_map)
-    scores = np.concatenate((rows, refused))
-    columns = {f"p_{each}": scores[:, k] for k, each in enumerate(class_map.classes)}
-    frame = spark.createDataFrame(pa.table({"id": range(len(scores)), **columns}))
-    frame.createOrReplaceTempView("predictions")
-    found = spark.sql(class_query(class_map, "spark")).toArrow().sort_by("id").drop(["id"])
-    answers = np.array([column.to_pylist() for column in found.columns], np.float64).T
-    wanted = class_map.predict_many(rows)
-    np.testing.assert_allclose(answers[: len(rows)], wanted, rtol=0.0, atol=LARGEST_OF_CLASSES)
-    assert found.slice(len(rows)).to_pylist() == [dict.fromkeys(found.column_names)] * len(refused)
 
 
 # Columns of engines on Spark: the bits of predict_many, null where it refuses

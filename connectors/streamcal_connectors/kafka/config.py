@@ -139,12 +139,6 @@ class KafkaConfig(_Options):
             raise ValueError("its url must be an http:// or https:// URL")
         return table
 
-    @property
-    def compresses(self) -> bool:
-        """Whether records are compressed that are written."""
-        names = ("compression_type", "compression.type")
-        return any(self.client.get(name, "none") != "none" for name in names)
-
     def client_options(self) -> dict[str, Any]:
         """Return the options of kafka-python's clients, with the secrets; see `_secret`."""
         options = _with_secrets(self.client)

@@ -24,7 +24,6 @@ from streamcal_connectors.kafka.client import Chunk, OffsetAndMetadata, Row, Top
 from streamcal_connectors.kafka.config import KafkaConfig
 
 _BOOTSTRAP_SECONDS: Final = 5.0  # in which a client that was just made reaches the cluster, at most
-_RECORD_OVERHEAD: Final = 100  # bytes of a batch of one record beside its key and value, at most
 _MAX_BYTES, _POLICY = "max.message.bytes", "cleanup.policy"
 
 
@@ -35,11 +34,6 @@ class TopicSettings(NamedTuple):
     """Most bytes that a batch of records may take."""
     compacted: bool = False
     """Whether a record replaces those before it that have the same key."""
-
-    @property
-    def record_bytes(self) -> int:
-        """Most bytes that key and value of a record may have together."""
-        return self.max_bytes - _RECORD_OVERHEAD
 
 
 def connection_options(hosts: Sequence[str], config: KafkaConfig) -> dict[str, Any]:

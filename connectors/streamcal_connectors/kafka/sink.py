@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
 import msgspec
 
-from streamcal.events import RAW_BYTES
 from streamcal.run.ports import Position, Positions, SinkOptions
-from streamcal.run.rows import AlarmRow, Answers, MapRow, Recalibrated, RejectRow
-from streamcal_connectors.kafka.client import Row
+from streamcal.run.rows import AlarmRow, Answers, MapRow, RejectRow
 from streamcal_connectors.kafka.config import KafkaUrl
 from streamcal_connectors.kafka.transactions import Transactions
 from streamcal_connectors.readers import read_position
@@ -31,15 +28,14 @@ class KafkaSink:
     the life of the process. The key of a record is the id of a prediction, the key of a map or an alarm
     (empty if it has none, so that a compacted topic keeps the newest), or topic and partition of a reject.
 
-    A reject that is larger than the topic's ``max.message.bytes`` is cut. Any other row of that size ends the
-    run: it could be neither written nor left out.
+    A row that is larger than the topic's ``max.message.bytes`` ends the run: it could be neither written nor
+    left out.
     """
 
     def __init__(self, transactions: Transactions, url: KafkaUrl, options: SinkOptions) -> None:
         self.name = url.name
         self.topic = url.topic
         self._transactions = transactions
-        self._is_compressed = transactions.cluster.config.compresses
         self._encode = msgspec.json.Encoder().encode
         self._append = options.append
         self.lead = 0
@@ -61,28 +57,14 @@ class KafkaSink:
         return None if mark is None or not job else mark.positions
 
     def write(self, rows: Sequence[msgspec.Struct]) -> None:
-        """Hold rows, which are sent at the commit.
-
-        Raises
-        ------
-        OSError
-            if the topic cannot hold them; it says which, why, and what to do.
-        """
+        """Hold rows, which are sent at the commit; OSError if the topic would not keep all of them."""
         if rows and isinstance(rows[0], RejectRow) and self._transactions.settings[self.topic].compacted:
             raise OSError(
                 f"{self.name}: the topic is compacted, and would keep only the last reject of each partition:"
                 " set its cleanup.policy to delete"
             )
-        topic, keys = self.topic, _keys(rows)
         values = rows.text().splitlines() if isinstance(rows, Answers) else list(map(self._encode, rows))
-        made: list[Row] = list(zip(repeat(topic), keys, values, strict=False))
-        limit = self._transactions.settings[topic].record_bytes
-        if max(map(len, filter(None, keys)), default=0) + max(map(len, values), default=0) > limit:
-            made = [
-                each if _size(each) <= limit else self._fitted(row, each, limit)
-                for row, each in zip(rows, made, strict=True)
-            ]
-        self._transactions.rows += made
+        self._transactions.rows += zip(repeat(self.topic), _keys(rows), values, strict=False)
 
     def commit(self, positions: Mapping[str, Positions]) -> Position:
         """Commit the run's transaction, unless another sink has done so."""
@@ -91,38 +73,6 @@ class KafkaSink:
     def close(self) -> None:
         """Release without a commit; may be called twice."""
         self._transactions.close()
-
-    def _fitted(self, row: msgspec.Struct, made: Row, limit: int) -> Row:
-        """Return a record for a row that seems too large.
-
-        Raises
-        ------
-        OSError
-            if there is none.
-        """
-        what, instead = "a row", ""
-        if isinstance(row, RejectRow):
-            for kept in (RAW_BYTES >> step for step in range(RAW_BYTES.bit_length() + 1)):
-                cut = msgspec.structs.replace(row, raw=row.raw[:kept], reason=row.reason[: max(kept, 100)])
-                made = (*made[:2], self._encode(cut))
-                if _size(made) <= limit:
-                    return made
-        elif self._is_compressed and _size((*made[:2], zlib.compress(made[2]))) <= limit:
-            return made
-        if isinstance(row, MapRow):
-            what = f"version {row.version} of the map"
-            instead = ", or let maps have fewer bins ([recalibrator] bins), or run without --maps"
-        elif isinstance(row, Recalibrated):
-            what = f"the answer to {row.id!r}"
-        raise OSError(
-            f"{self.name}: {what} takes {_size(made):,} bytes, but a record of the topic may have {limit:,}"
-            f" (its max.message.bytes, without what a record adds). Raise max.message.bytes of the topic"
-            f" {self.topic!r} to {2 * _size(made):,}{instead}; then start the run again"
-        )
-
-
-def _size(row: Row) -> int:
-    return len(row[1] or b"") + len(row[2])
 
 
 def _keys(rows: Sequence[Any]) -> list[bytes | None]:

@@ -217,22 +217,6 @@ def test_remarks_are_warnings_in_the_words_of_a_caller() -> None:
     assert all("--" not in remark and "[" not in remark for remark in done.remarks)
 
 
-def test_modes_are_compared_in_a_table() -> None:
-    predictions, labels = pandas()
-    found = streamcal.backtest(predictions, labels, modes=["target", "auto"])
-    alone = streamcal.backtest(predictions, labels, mode="target")
-    assert list(found) == ["target", "auto"]
-    assert found["target"].summary == alone.summary
-    lines = repr(found).splitlines()
-    assert [line.split()[0] for line in lines] == ["Brier", "score", "target", "auto"]
-    assert f"{alone.summary['brier_after']:.5f}" in lines[2]
-    assert f"{alone.summary['brier_before']:.5f}" in lines[1]
-    assert found._repr_html_().count("<tr>") == 4
-    for wrong in ("auto", []):
-        with pytest.raises(ValueError, match="modes must be a list of modes"):
-            streamcal.backtest(predictions, labels, modes=wrong)
-
-
 # Own data as users have it: what a new user writes first gives the plain figures, or says what to write
 
 

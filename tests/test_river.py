@@ -6,14 +6,11 @@ import copy
 import pickle
 import random
 import re
-from collections.abc import Iterator
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from river import base, checks, datasets, evaluate, linear_model, metrics, naive_bayes, preprocessing, tree
 from scipy.special import expit, logit
@@ -35,7 +32,7 @@ def pipeline() -> base.Classifier:
     return preprocessing.StandardScaler() | regression()
 
 
-class Fixed(base.MiniBatchClassifier):
+class Fixed(base.Classifier):
     """Predicts the value of the feature ``says``, and learns nothing."""
 
     def learn_one(self, x: dict[str, Any], y: Any) -> None:
@@ -44,13 +41,6 @@ class Fixed(base.MiniBatchClassifier):
     def predict_proba_one(self, x: dict[str, Any]) -> Any:
         says = x["says"]
         return says if isinstance(says, dict) else {False: 1.0 - says, True: says}
-
-    def learn_many(self, X: Any, y: Any) -> None:
-        pass
-
-    def predict_proba_many(self, X: pd.DataFrame) -> pd.DataFrame:
-        says = X["says"].to_numpy()
-        return pd.DataFrame({False: 1.0 - says, True: says}, index=X.index)
 
 
 def overconfident(n: int, seed: int) -> tuple[list[Row], np.ndarray]:
@@ -289,48 +279,7 @@ def test_an_event_without_a_score_gets_the_prior_and_is_not_learned() -> None:
     stage.learn_one({"other": 0.3}, True)
     prior = (1 + 0.5) / (3 + 1)
     assert stage.predict_proba_one({"other": 0.3}) == {False: 1.0 - prior, True: prior}
-    assert stage.predict_proba_many(pd.DataFrame({"other": [1, 2]}))[True].tolist() == [prior, prior]
-    stage.learn_many(pd.DataFrame({"other": [1, 2]}), pd.Series([True, True]))
     assert (stage.engine.target.labels, stage.engine.target.scores) == (3, 0)
-
-
-# Mini-batches
-
-
-def batches(rows: list[Row], sizes: list[int]) -> Iterator[tuple[pd.DataFrame, pd.Series]]:
-    ends = np.cumsum([0, *sizes])
-    for start, end in pairwise(ends.tolist()):
-        part = rows[start:end]
-        yield pd.DataFrame([x for x, _ in part]), pd.Series([y for _, y in part])
-
-
-@pytest.mark.parametrize("make", [lambda: RecalibratedClassifier(Fixed()), lambda: Recalibrate("says")])
-def test_a_mini_batch_equals_row_by_row(make: Any) -> None:
-    rows, _ = overconfident(2000, 12)
-    one, many = make(), make()
-    for x, y in rows:
-        one.learn_one(x, y)
-    for X, y in batches(rows, [1, 62, 2, 935, 1000]):
-        many.learn_many(X, y)
-    assert many.engine.target == one.engine.target
-    assert grid(many, "says") == grid(one, "says")
-    X = pd.DataFrame([x for x, _ in rows])
-    assert many.predict_proba_many(X)[True].tolist() == [one.predict_proba_one(x)[True] for x, _ in rows]
-    assert many.predict_many(X).tolist() == [one.predict_one(x) for x, _ in rows]
-
-
-def test_a_mini_batch_is_scored_before_the_model_learns_it() -> None:
-    rows = list(datasets.Phishing())
-    model, engine = regression(), Recalibrator()
-    stage = RecalibratedClassifier(regression())
-    for X, y in batches(rows, [250] * 5):
-        for score, label in zip(model.predict_proba_many(X)[True].tolist(), y.tolist(), strict=True):
-            engine.learn_one(score, label, "target")
-        model.learn_many(X, y)
-        stage.learn_many(X, y)
-    X = pd.DataFrame([x for x, _ in rows])
-    expected = engine.predict_many(model.predict_proba_many(X)[True].to_numpy())
-    assert stage.predict_proba_many(X)[True].tolist() == expected.tolist()
 
 
 # State

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from streamcal.frames.backtest import backtest
-from streamcal.frames.results import Backtest, Comparison
+from streamcal.frames.results import Backtest
 
-__all__ = ["Backtest", "Comparison", "backtest"]
+__all__ = ["Backtest", "backtest"]

@@ -12,15 +12,15 @@ import warnings
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from itertools import islice
-from typing import Any, Final, Unpack, overload
+from typing import Any, Final, Unpack
 
 from pydantic import ValidationError
 
-from streamcal.engine.config import Mode, RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.events.columns import Columns
 from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
-from streamcal.frames.results import Answered, Backtest, Comparison
+from streamcal.frames.results import Answered, Backtest
 from streamcal.frames.sources import Frame, FrameSource, apart
 from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
@@ -45,7 +45,6 @@ _Decision = DecisionConfig | Mapping[str, Any] | None
 _Sampling = SamplingConfig | Mapping[str, Any] | None
 
 
-@overload
 def backtest(
     predictions: Frame,
     labels: Frame | None = None,
@@ -58,44 +57,8 @@ def backtest(
     segments: str | Sequence[str] = (),
     decision: _Decision = None,
     sampling: _Sampling = None,
-    modes: None = None,
     **options: Unpack[RecalibratorOptions],
-) -> Backtest: ...
-
-
-@overload
-def backtest(
-    predictions: Frame,
-    labels: Frame | None = None,
-    calibration: Frame | None = None,
-    *,
-    label_time: str | None = None,
-    label_delay: timedelta | str | None = None,
-    columns: _Names = None,
-    join: _Join = None,
-    segments: str | Sequence[str] = (),
-    decision: _Decision = None,
-    sampling: _Sampling = None,
-    modes: Sequence[Mode],
-    **options: Unpack[RecalibratorOptions],
-) -> Comparison: ...
-
-
-def backtest(
-    predictions: Frame,
-    labels: Frame | None = None,
-    calibration: Frame | None = None,
-    *,
-    label_time: str | None = None,
-    label_delay: timedelta | str | None = None,
-    columns: _Names = None,
-    join: _Join = None,
-    segments: str | Sequence[str] = (),
-    decision: _Decision = None,
-    sampling: _Sampling = None,
-    modes: Sequence[Mode] | None = None,
-    **options: Unpack[RecalibratorOptions],
-) -> Backtest | Comparison:
+) -> Backtest:
     """Replay predictions and the labels that came later; return what would have been served.
 
     Parameters
@@ -130,8 +93,6 @@ def backtest(
     sampling
         a budget of labels, such as ``{"share": 0.03}``: the options of ``[sampling]`` as a mapping. Labels
         that it would not have asked for are rejected. None: all labels are taken.
-    modes
-        modes to compare: a replay of each, and a `Comparison` of them all. None: one replay.
     **options
         the options of `RecalibratorConfig` by name.
 
@@ -162,8 +123,6 @@ def backtest(
     >>> done.summary["join"]["joined"]
     2
     """
-    if modes is not None and (isinstance(modes, str) or not modes or "mode" in options):
-        raise ValueError(f"modes must be a list of modes, and mode is then left out, got {shown(modes)}")
     if isinstance(columns, Mapping) and "label_time" in columns:
         columns, label_time = {**columns}, label_time or columns["label_time"]
         del columns["label_time"]
@@ -177,12 +136,10 @@ def backtest(
         predictions, labels = apart(predictions, names, label_time, delay)
     if of_columns := [name for name in options if name in Columns.model_fields]:
         raise ValueError(f"{of_columns[0]} is one of columns: columns={{{of_columns[0]!r}: …}}")
-    given: list[dict[str, Any]] = [{**options, "mode": mode} for mode in modes or ()] or [{**options}]
-    frames = predictions, labels, calibration
-    done = [_replayed(*frames, columns, join, segments, decision, sampling, each) for each in given]
-    for words in dict.fromkeys(words for each in done for words in each.remarks):
+    done = _replayed(predictions, labels, calibration, columns, join, segments, decision, sampling, options)
+    for words in done.remarks:
         warnings.warn(words, UserWarning, stacklevel=2)
-    return done[0] if modes is None else Comparison(dict(zip(modes, done, strict=True)))
+    return done
 
 
 def _replayed(

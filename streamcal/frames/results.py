@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -276,36 +276,6 @@ class Backtest:
             draw(ax, self._pipeline.quality.series, scale)
             return ax
         return draw_panels([self._pipeline.quality.series], scale)
-
-
-class Comparison(Mapping[str, Backtest]):
-    """Backtests of several modes over the same frames, by mode; shown as a table of their figures."""
-
-    def __init__(self, found: Mapping[str, Backtest]) -> None:
-        self._found = dict(found)
-
-    def __getitem__(self, mode: str) -> Backtest:
-        return self._found[mode]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._found)
-
-    def __len__(self) -> int:
-        return len(self._found)
-
-    def __repr__(self) -> str:
-        return "\n".join(_as_text(self._rows))
-
-    def _repr_html_(self) -> str:
-        return _as_html(self._rows)
-
-    @property
-    def _rows(self) -> list[tuple[str, ...]]:
-        """Rows of the table: names of the columns; the scores as they came; each mode."""
-        columns = [rating_rows(each._status) for each in self._found.values()]
-        names, before = zip(*((name.strip(), old) for name, old, _ in columns[0]), strict=True)
-        after = [(mode, *(new for *_, new in rows)) for mode, rows in zip(self, columns, strict=True)]
-        return [("", *names), ("score", *before), *after]
 
 
 def _as_text(rows: Sequence[Sequence[str]]) -> list[str]:

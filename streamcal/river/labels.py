@@ -55,17 +55,9 @@ class TwoLabels:
             score = given.get(self._positive, 0.0) if given else UNDECIDED
         return score
 
-    def scores(self, columns: Floats) -> Floats:
-        """Return the scores of n rows; ``columns`` are what a model gives by label, float64[n, 2]."""
-        return np.where(columns.any(axis=1), columns[:, 1], UNDECIDED)
-
     def by_label(self, probability: float) -> dict[ClfTarget, float]:
         """Return an answer by label."""
         return {self._negative: 1.0 - probability, self._positive: probability}
-
-    def columns(self, probabilities: Floats) -> Floats:
-        """Return answers as a column for each label, float64[n, 2]."""
-        return np.column_stack((1.0 - probabilities, probabilities))
 
 
 class ManyLabels:
@@ -93,20 +85,12 @@ class ManyLabels:
     def score(self, given: dict[Any, Any]) -> Floats:
         """See `TwoLabels.score`."""
         self.check(given)
-        row: Floats = self.scores(np.array([[given.get(label, 0.0) for label in self.all]], np.float64))[0]
-        return row
-
-    def scores(self, columns: Floats) -> Floats:
-        """See `TwoLabels.scores`."""
-        totals = columns.sum(axis=1, keepdims=True)
-        totals[~np.isfinite(totals)] = 1.0  # refused later, with the value
-        shares: Floats = np.where(totals == 0.0, 1.0 / len(self.all), columns / np.where(totals, totals, 1.0))
-        return shares
+        row = np.array([given.get(label, 0.0) for label in self.all], np.float64)
+        total = row.sum()
+        if total == 0.0:
+            return np.full(len(row), 1.0 / len(row))
+        return row / total if np.isfinite(total) else row  # which is refused later, with the value
 
     def by_label(self, probabilities: Any) -> dict[ClfTarget, float]:
         """See `TwoLabels.by_label`."""
         return dict(zip(self.all, probabilities.tolist(), strict=True))
-
-    def columns(self, probabilities: Floats) -> Floats:
-        """See `TwoLabels.columns`."""
-        return probabilities

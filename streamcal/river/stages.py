@@ -5,18 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
-import numpy as np
-
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
 from streamcal.recalibrator import Recalibrator
 from streamcal.river.labels import UNDECIDED, ManyLabels, TwoLabels
 from streamcal.river.waiting import Waiting
-from streamcal.sketch.weighing import as_weights
-from streamcal.values import Floats
 
 try:
     from river import base
-    from river.utils import dataframe as frames
 except ImportError as error:
     raise ImportError(
         "streamcal.river needs river: pip install '.[river]' in a checkout of streamcal"
@@ -56,15 +51,6 @@ class _Stage(base.Classifier):
     def _names(self, x: dict[FeatureName, Any]) -> tuple[Any, ...] | None:
         """Return the segments of an event; None if there are none."""
         return None if self.segments is None else tuple([x.get(name) for name in self.segments])
-
-    def _names_many(self, X: Any) -> list[tuple[Any, ...]] | None:  # noqa: N803
-        """Return the segments of each row; None if there are none."""
-        if self.segments is None:
-            return None
-        frame = frames.into_frame(X)
-        missing = [None] * len(frame)
-        columns = [frame[name].to_list() if name in frame.columns else missing for name in self.segments]
-        return list(zip(*columns, strict=True))
 
     @abstractmethod
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Any:
@@ -124,76 +110,6 @@ class _Stage(base.Classifier):
             self._wait()
             self._learn_label(score, label, self._names(x), self._waiting.take(self._key(x)), weight)
             self._last = _NOTHING
-
-    # Mini-batches
-
-    @abstractmethod
-    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats | None:  # noqa: N803
-        """Return the score of every row; None if the rows have no score."""
-
-    def _probabilities(self, X: Any, kwargs: dict[str, Any]) -> Floats:  # noqa: N803
-        """Return the probability of each class, float64[n, K]."""
-        scores = self._scores_of(X, kwargs)
-        if scores is None:
-            return self._labels.columns(np.full(len(frames.into_frame(X)), self._prior()))
-        answers = self.engine.answer_many(scores, self._names_many(X))
-        self._wait()
-        for memo in answers.memos:
-            self._waiting.add(None, memo)
-        self._forget()
-        return self._labels.columns(answers.probabilities)
-
-    def predict_proba_many(self, X: Any, **kwargs: Any) -> Any:  # noqa: N803
-        """Return the recalibrated probabilities of all classes for every row, in a frame like ``X``.
-
-        Parameters
-        ----------
-        X
-            a frame of features of a kind that river supports, such as pandas, polars or Arrow.
-        **kwargs
-            passed to the wrapped model, if there is one.
-        """
-        columns = dict(zip(self._labels.all, self._probabilities(X, kwargs).T, strict=True))
-        return frames.to_native_frame(columns, like=frames.into_frame(X))
-
-    def predict_many(self, X: Any, **kwargs: Any) -> Any:  # noqa: N803
-        """Return the most probable label of every row, in a series of the kind of ``X``."""
-        labels = [self._labels.all[code] for code in self._probabilities(X, kwargs).argmax(axis=1).tolist()]
-        return frames.to_native_series(labels, name=None, like=frames.into_frame(X))
-
-    def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
-        """Learn a mini-batch: first the map, with scores from before the batch; then the wrapped model.
-
-        Parameters
-        ----------
-        X, y
-            a frame of features, as in `predict_proba_many`; a series of labels.
-        **kwargs
-            as in `learn_one`; ``w`` is a weight for each row.
-        """
-        labels = [self._labels.code(label) for label in frames.into_series(y).to_list()]
-        scores = self._scores_of(X, _without_weight(kwargs))
-        if scores is None:
-            return
-        # river asks for what one call for each row gives; `Recalibrator.learn_many` takes a batch as a whole.
-        names: Sequence[Any] | None = self._names_many(X)
-        self.engine.predict_many(scores, names)  # raises if a score is bad
-        weights: list[float | None] = [None] * len(labels)
-        if kwargs.get("w") is not None:
-            given = np.asarray(kwargs["w"])
-            if len(given) != len(labels):
-                raise ValueError(f"{len(labels)} labels but {len(given)} weights")
-            some = given[given != 0]  # what counts nothing teaches nothing
-            as_weights(some, len(some))
-            weights = given.tolist()
-        for score, label, segments, weight in zip(
-            scores.tolist(), labels, names or [None] * len(labels), weights, strict=True
-        ):
-            self._learn_label(score, label, segments, None, weight)
-        self._wait()
-        for _ in labels:
-            self._waiting.take(None)
-        self._forget()
 
     # The latest prediction is remembered until a label is learned. Its features are kept by reference and as
     # a copy, because the caller may fill the same object with the values of the next event.
@@ -301,8 +217,7 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
     a label is learned does not count again, except in the last step of a pipeline, which gets a new object
     each time. A weight ``w`` goes to the wrapped model, and to the map: there it says for how many
     predictions the label stands, from 1e-9 to 10,000, or 0 for none (`Recalibrator.learn_one`). The
-    certificate then claims nothing. `learn_many`, `predict_proba_many` and `predict_many` need a wrapped
-    model that has the first two.
+    certificate then claims nothing.
 
     Examples
     --------
@@ -366,12 +281,6 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
         self._learn_map(x, y, kwargs)
         self.classifier.learn_one(x, y, **kwargs)
 
-    def learn_many(self, X: Any, y: Any, **kwargs: Any) -> None:  # noqa: N803
-        """Learn a mini-batch: the map with scores from before the batch; then the wrapped model."""
-        learn: Any = self.classifier.learn_many  # type: ignore[attr-defined]  # not every classifier has it
-        super().learn_many(X, y, **kwargs)
-        learn(X, y, **kwargs)
-
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> Any:
         # The branch on kwargs is for speed: unpacking an empty dict takes as long as a call.
         model = self.classifier
@@ -379,21 +288,8 @@ class RecalibratedClassifier(base.Wrapper[base.Classifier], _Stage):
             model.predict_proba_one(x, **kwargs) if kwargs else model.predict_proba_one(x)
         )
 
-    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats:  # noqa: N803
-        given = frames.into_frame(self.classifier.predict_proba_many(X, **kwargs))  # type: ignore[attr-defined]
-        # Only pandas keeps a label as the name of a column; other frames hold its text.
-        labels = {str(label): label for label in self._labels.all}
-        columns = [labels.get(str(column), column) for column in given.columns]
-        self._labels.check(columns)
-        found = frames.to_numpy(given).astype(np.float64) if len(given) else np.empty((0, 0))
-        scores: Floats = np.zeros((len(frames.into_frame(X)), len(labels)))
-        for code, label in enumerate(self._labels.all):
-            if len(found) and label in columns:
-                scores[:, code] = found[:, columns.index(label)]
-        return self._labels.scores(scores)
 
-
-class Recalibrate(_Stage, base.MiniBatchClassifier):
+class Recalibrate(_Stage):
     """Recalibrate a score that is already one of the features.
 
     This classifier uses that feature alone and answers with its map. It joins late labels with their
@@ -448,13 +344,6 @@ class Recalibrate(_Stage, base.MiniBatchClassifier):
     def _score_of(self, x: dict[FeatureName, Any], kwargs: dict[str, Any]) -> float | None:  # noqa: ARG002
         score: float | None = x.get(self.feature)
         return score
-
-    def _scores_of(self, X: Any, kwargs: dict[str, Any]) -> Floats | None:  # noqa: ARG002, N803
-        frame = frames.into_frame(X)
-        if self.feature not in frame.columns:
-            return None
-        scores: Floats = frame[self.feature].to_numpy()
-        return scores
 
 
 def _without_weight(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -34,8 +34,8 @@ def why_not_whole(segments: Sequence[str]) -> str:
     """Return why the map of all of a run with segments by these fields is refused, and what to do."""
     return (
         f"the run has segments by {', '.join(map(str, segments))}, and serves other probabilities than its"
-        " map of all: let streamcal run or serve answer, or take Recalibrator.by_segment.map_for or"
-        " streamcal.sql.segmented_query. If the map of all is meant, take the field segments out of the JSON"
+        " map of all: let streamcal run or serve answer, or take Recalibrator.by_segment.map_for."
+        " If the map of all is meant, take the field segments out of the JSON"
     )
 
 

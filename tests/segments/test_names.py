@@ -142,7 +142,7 @@ def test_columns_to_keep_may_change_while_labels_are_out(tmp_path: Path) -> None
 # Maps of a run with segments: they say so, and nobody answers with them by mistake
 
 
-INSTEAD = ("segments by country", "map_for", "segmented_query", "take the field segments out")
+INSTEAD = ("segments by country", "map_for", "take the field segments out")
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from streamcal.events.columns import Columns
 from streamcal.events.faces import PYTHON
 from streamcal.events.input_checks import MeaningError
 from streamcal.frames.results import Answered, Backtest
-from streamcal.frames.sources import Frame, FrameSource, apart
+from streamcal.frames.sources import ROW, Frame, FrameSource, apart
 from streamcal.join.config import JoinConfig
 from streamcal.monitor.build import build_status
 from streamcal.monitor.remarks import of_rejects, remark
@@ -157,7 +157,7 @@ def _replayed(
     fields = (segments,) if isinstance(segments, str) else segments
     tables: dict[str, Any] = {
         "recalibrator": _validated(RecalibratorConfig, options),
-        "columns": _validated(Columns, columns).model_copy(update={"keep": ()}),
+        "columns": _validated(Columns, columns).model_copy(update={"keep": (ROW,)}),
         "join": _validated(JoinConfig, join),
         "segments": _validated(SegmentsConfig, {"fields": fields}),
         "decision": _validated(DecisionConfig, decision),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 import numpy as np
 
 from streamcal.certificates.record import Certificate
-from streamcal.frames.sources import Frame, FrameSource, narwhals_module
+from streamcal.frames.sources import ROW, Frame, FrameSource, narwhals_module
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.rows import rating_rows, run_summary
 from streamcal.monitor.run_history import Thinned
@@ -24,7 +23,6 @@ from streamcal.quality.figures import log_losses
 from streamcal.quality.groups import Groups, ranked
 from streamcal.run.outputs import NullSink
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Position, Positions
 from streamcal.run.rows import RejectRow, Version
 from streamcal.times import duration
 from streamcal.values import Floats
@@ -45,31 +43,19 @@ class Answered(NullSink):
         self.predictions = predictions
         self.columns: dict[str, Any] = {}
         """Columns that `Kind.columns` gives, each with room for an answer to every row."""
-        self.unanswered = array("q")
-        """Rows that were not answered, in the order of reading."""
-        self._new: Any = ()
-        self._count = self._end = 0
+        self._count = 0
 
-    def write(self, rows: Sequence[Any]) -> None:
-        """Keep answers of a micro-batch."""
-        self._new = rows
-
-    def commit(self, positions: Mapping[str, Positions]) -> Position:
-        """Put the answers of the micro-batch into columns, and note which of its rows have none."""
-        predictions, new, self._new = self.predictions, self._new, ()
-        first, self._end = self._end, int(positions.get(predictions.name, {}).get("", self._end))
-        self.unanswered.extend(predictions.unanswered(first, self._end, new))
-        start, self._count = self._count, self._count + len(new)
-        for name, values in predictions.kind.columns(new).items() if new else ():
+    def write(self, rows: Any) -> None:
+        """Put the answers of a micro-batch into columns."""
+        start, self._count = self._count, self._count + len(rows)
+        for name, values in self.predictions.kind.columns(rows).items() if rows else ():
             if name not in self.columns:
-                self.columns[name] = np.empty(len(predictions), values.dtype)
+                self.columns[name] = np.empty(len(self.predictions), values.dtype)
             self.columns[name][start : self._count] = values
-        return None
 
-    def column(self, name: str) -> Floats:
+    def column(self, name: str) -> Any:
         """Return a column of the answers."""
-        found: Floats = self.columns[name][: self._count]
-        return found
+        return self.columns[name][: self._count]
 
 
 @dataclass(frozen=True, repr=False)
@@ -119,12 +105,12 @@ class Backtest:
         """
         narwhals = narwhals_module()
         answers = self._answers
-        given = answers.predictions.without(answers.unanswered)
+        given = answers.predictions.at(answers.column(ROW)).drop(ROW)
         library, taken = narwhals.get_native_namespace(given), set(given.columns)
         named = {
             f"{name}_served" if name in taken else name: answers.column(name)
             for name in answers.columns
-            if name not in _BY_TIME[:2]
+            if name not in (*_BY_TIME[:2], ROW)
         }
         series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
         return given.with_columns(*series).to_native()
@@ -176,8 +162,9 @@ class Backtest:
         if not self._pipeline.kind.has_maps or "time" not in self._answers.predictions.roles:
             raise ValueError("figures by time need predictions of two classes, with times")
         known, answers = self._labels.labels(), self._answers
-        found = np.array([known.get(id_, np.nan) for id_ in answers.predictions.ids()])
-        labels = np.delete(found, answers.unanswered)
+        found = np.empty(len(answers.predictions.rows))
+        found[answers.predictions.order] = [known.get(id_, np.nan) for id_ in answers.predictions.ids()]
+        labels = found[answers.column(ROW)]
         times, scores, served = map(answers.column, _BY_TIME)
         timed = ~np.isnan(times)
         times, scores, served, labels = times[timed], scores[timed], served[timed], labels[timed]

@@ -18,7 +18,6 @@ from streamcal.events.input_checks import InputChecks
 from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
-from streamcal.sketch.checks import ROUNDING
 from streamcal.string_column import from_arrow
 from streamcal.times import SCALES, as_times, read_time, units_of
 from streamcal.values import Counts, Floats, shown
@@ -28,6 +27,9 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 65_536  # of a frame that are read at a time
 _WHOLE: Final = 2.0**53  # every whole float below is exact
+
+ROW: Final = "row of the frame"
+"""Column that numbers the rows of predictions; it goes with each, so that an answer says whose it is."""
 
 Frame = Any
 """A data frame of a library that narwhals knows."""
@@ -50,7 +52,8 @@ class _Batch:
 
     def origin(self, index: int) -> Origin:
         row = self._rows[index]
-        raw = msgspec.json.encode({str(name): str(value) for name, value in row.items() if value is not None})
+        named = {str(name): str(value) for name, value in row.items() if value is not None and name != ROW}
+        raw = msgspec.json.encode(named)
         return Origin(self.name, int(self.numbers[index]) + 1, raw)
 
     def position(self, count: int) -> Position:
@@ -82,6 +85,9 @@ class FrameSource:
         self.unknown_fields: Mapping[str, int] = {}
         own = columns.of(kind)
         rows = _identified(_rows_of(frame, self.name), own, alone=alone)
+        own = own.model_copy(update={"keep": (ROW,) if kind == "events" else ()})
+        if kind == "events":
+            rows = rows.with_row_index(ROW)
         score: tuple[Role, ...] = () if own.classes else ("score",)  # theirs are carried
         needed: dict[InputKind, tuple[Role, ...]] = {
             "events": ("id", *score),
@@ -97,7 +103,6 @@ class FrameSource:
         """Columns of the frame that are read, in its order."""
         self._decoder = RowsDecoder(self.rows.columns, domain, own)
         self._columns, self.kind = own, kind_of(own.classes)
-        self._rounding = ROUNDING if own.class_sums == "exact" else 1e-2
         self.roles: Mapping[Role, str] = self._decoder.roles
         """Columns that are read, by their role."""
         self.order: Counts = np.arange(len(rows))
@@ -140,36 +145,6 @@ class FrameSource:
                     found.setdefault(str(event.id), float(event.label))
         return found
 
-    def unanswered(self, first: int, end: int, answers: Sequence[Any]) -> list[int]:
-        """Return which of some rows were not answered, in the order of reading.
-
-        Parameters
-        ----------
-        answers
-            to the others, in the same order.
-        """
-        if len(answers) == end - first:
-            return []
-        rows, kind = self._part(first, end), self.kind
-        ids, names = _values("id", rows[self.roles["id"]]), self._columns.score_columns
-        scores = list(zip(*(_values("score", rows[name]) for name in names), strict=True))
-        missed, at = list[int](), 0
-        for answer in answers:
-            wanted = kind.numbers(getattr(answer, kind.score))
-            while ids[at] != answer.id or not all(map(self._are_same, scores[at], wanted)):
-                missed.append(first + at)  # a row that was rejected, or is a label alone
-                at += 1
-            at += 1
-        return [*missed, *range(first + at, end)]
-
-    def without(self, unanswered: Sequence[int]) -> nw.DataFrame[Any]:
-        """Return the rows but for these, in the order of reading."""
-        return self._at_rows(np.delete(self.order, unanswered) if unanswered else self.order)
-
-    def _are_same(self, given: Any, taken: float) -> bool:
-        """Return whether a score of a row is the one that was taken, but for rounding."""
-        return isinstance(given, int | float) and abs(given - taken) <= self._rounding
-
     def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
         """Return where reading begins."""
         return {"": self._at}
@@ -193,9 +168,9 @@ class FrameSource:
 
     def _part(self, start: int, end: int) -> nw.DataFrame[Any]:
         """Return some rows, in the order of reading."""
-        return self._at_rows(self.order[start:end])
+        return self.at(self.order[start:end])
 
-    def _at_rows(self, order: Counts) -> nw.DataFrame[Any]:
+    def at(self, order: Counts) -> nw.DataFrame[Any]:
         """Return the rows at these indices of the frame; of consecutive ones, no copy."""
         first, end = (int(order[0]), int(order[-1]) + 1) if len(order) else (0, 0)
         is_slice = end - first == len(order) and (np.diff(order) == 1).all()
@@ -220,7 +195,9 @@ class FrameSource:
     def _events(self, rows: nw.DataFrame[Any]) -> Sequence[Event | Malformed]:
         columns = {role: _column(role, rows[name]) for role, name in self.roles.items()}
         kept = [
-            _values("score", rows[name])
+            rows[name].to_list()
+            if name == ROW
+            else _values("score", rows[name])
             if name in self._columns.class_columns
             else list(map(plain_kept, _values("key", rows[name])))
             for name in self._decoder.kept

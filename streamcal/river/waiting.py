@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Hashable
 from typing import Final
 
@@ -15,7 +14,7 @@ class Waiting:
 
     def __init__(self) -> None:
         self._memos: dict[int, tuple[Hashable, bytes]] = {}  # by number, the oldest first
-        self._numbers: dict[Hashable, int | deque[int]] = {}
+        self._numbers: dict[Hashable, list[int]] = {}  # those of a key, the oldest first
         self._next = 0
 
     def add(self, key: Hashable, memo: bytes) -> None:
@@ -23,11 +22,7 @@ class Waiting:
         number = self._next
         self._next += 1
         self._memos[number] = key, memo
-        same = self._numbers.setdefault(key, number)
-        if same is not number:
-            if isinstance(same, int):
-                same = self._numbers[key] = deque((same,))
-            same.append(number)
+        self._numbers.setdefault(key, []).append(number)
         if len(self._memos) > _MOST or len(self._memos) * len(memo) > _MOST_BYTES:
             self._forget(next(iter(self._memos)))
 
@@ -36,9 +31,7 @@ class Waiting:
         if not self._memos:
             return None
         same = self._numbers.get(key)
-        if same is None:
-            return self._forget(next(iter(self._memos)))
-        return self._forget(same if isinstance(same, int) else same[0])
+        return self._forget(next(iter(self._memos)) if same is None else same[0])
 
     def clear(self) -> None:
         """Forget all: labels of earlier predictions are not expected."""
@@ -48,8 +41,7 @@ class Waiting:
     def _forget(self, number: int) -> bytes:
         key, memo = self._memos.pop(number)
         same = self._numbers[key]
-        if not isinstance(same, int):
-            same.remove(number)
-        if isinstance(same, int) or not same:
+        same.remove(number)
+        if not same:
             del self._numbers[key]
         return memo

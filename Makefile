@@ -16,7 +16,7 @@ LOCK   := uv pip compile --universal --python-version 3.11 --generate-hashes --n
 
 .PHONY: bench bench-gate demo docs figures fuzz golden lint lock paper peers quick recipes release-check schema test test-all types venv
 
-demo:                     ## run the shipped example: table and flights.png
+demo:                     ## run the shipped example: table and report.html
 	@$(MAKE) --no-print-directory --silent -j2 $(CORE)
 	$(BIN)/streamcal demo
 

@@ -47,7 +47,7 @@ import streamcal
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import RowKind, SourceOptions
+from streamcal.run.ports import RowKind, SinkOptions, SourceOptions
 from streamcal.run.runner import Inputs, Runner
 
 ROOTS = [str(Path(module.__file__ or "").parent) + "/" for module in (streamcal, streamcal_connectors)]
@@ -104,7 +104,7 @@ def trace(folder: Path) -> Trace:
     pipeline = Pipeline()
     source = connectors.source(str(events), SourceOptions(follow=True))
     kinds: tuple[RowKind, ...] = ("answers", "rejects", "maps")
-    outputs = Outputs(*(connectors.sink(f"{folder}/{kind}.jsonl", kind) for kind in kinds))
+    outputs = Outputs(*(connectors.sink(f"{folder}/{kind}.jsonl", SinkOptions(rows=kind)) for kind in kinds))
     inputs = Inputs([], [source])
     ticks = itertools.count(0.0, 0.02)  # so few seconds that the second micro-batch goes to the journal
     Runner(pipeline, inputs, outputs, store, clock=lambda: next(ticks), after=after, stop=lambda: ended).run()

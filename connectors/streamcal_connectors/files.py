@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, cast
@@ -17,10 +16,10 @@ import msgspec
 
 from streamcal.errors import OutputError
 from streamcal.events.codec import TextFormat
-from streamcal.run.ports import Role, Sink, SinkOptions, Source, SourceOptions
+from streamcal.run.ports import Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among
 from streamcal_connectors.lines import LineSource
-from streamcal_connectors.paths import TABLES, format_of, identities_of, path_of
+from streamcal_connectors.paths import TABLES, format_of, path_of
 from streamcal_connectors.readers import ByteReader, DamagedError, ReplacedError, identity, open_reader
 from streamcal_connectors.sinks import FileSink, StreamSink
 
@@ -82,15 +81,6 @@ class FileConnector(TextConnector):
             raise ValueError(f"{path}: {what} can be JSON lines or CSV only, not Parquet or Arrow")
         return cast("Sink", tables("table_sink").TableSink(path, kind, options))
 
-    def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the file or files; see `streamcal.run.ports.Connector.identities`."""
-        path = path_of(url, "file")
-        files: Sequence[Path] = ()
-        if role == "read":
-            with suppress(OSError):  # opening it says what is wrong
-                files = files_at(path) or ()
-        return frozenset().union(*(identities_of(file, role) for file in (path, *files)))
-
     def feed(self, url: str) -> FileFeed:
         """Open the file of a sink to read it back; it need not exist yet."""
         return FileFeed(path_of(url, "file"))
@@ -146,10 +136,6 @@ class StdioConnector(TextConnector):
         if sys.stdout is None:
             raise OutputError("cannot write: standard output is closed")
         return StreamSink(None, options)
-
-    def identities(self, url: str, role: Role) -> frozenset[Hashable]:  # noqa: ARG002  # one of each
-        """Return what identifies the file behind standard input or output."""
-        return identities_of(0 if role == "read" else 1, role)
 
 
 class FileFeed:

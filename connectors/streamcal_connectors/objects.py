@@ -14,8 +14,7 @@ from __future__ import annotations
 import errno
 import shutil
 import tempfile
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
@@ -24,7 +23,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from streamcal.events.codec import TextFormat
-from streamcal.run.ports import Position, Positions, Role, Sink, SinkOptions, Source, SourceOptions
+from streamcal.run.ports import Position, Positions, Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.files import FileConnector, TextConnector, open_file
 from streamcal_connectors.globs import FilesSource, Member, refuse_among
 from streamcal_connectors.paths import format_of
@@ -143,15 +142,6 @@ class ObjectConnector(TextConnector):
         found = _object(url)
         refuse_among(found.where, url, self._several)
         return ObjectSink(found, options)
-
-    def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what identifies the object or objects; see `streamcal.run.ports.Connector.identities`."""
-        found = _object(url)
-        paths = {found.path}
-        if role == "read":
-            with suppress(OSError):  # opening it says what is wrong
-                paths |= {each.path for each, _ in found.members() or ()}
-        return frozenset((found.files.protocol, path) for path in paths)
 
 
 class ObjectSink:

@@ -13,16 +13,14 @@ import logging
 import sys
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
 from streamcal.cli import demo as flights
 from streamcal.cli.apply import apply
-from streamcal.cli.opening import open_store, read_map, refuse_same
-from streamcal.cli.options import Named
+from streamcal.cli.opening import open_store, read_map
 from streamcal.cli.output_files import as_json
 from streamcal.cli.progress import busy
 from streamcal.cli.report import report
@@ -46,32 +44,16 @@ from streamcal.sql import Dialect, query
 log = logging.getLogger("streamcal")
 
 
-class _Once(TyperCommand):
-    """A command that refuses options given again, unless they take several values, and what is of none."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take the arguments of the command line."""
-        parsed: Any = self.make_parser(ctx).parse_args(args=list(args))
-        _, more, given = parsed
-        for parameter in () if ctx.resilient_parsing else given:
-            times = given.count(parameter)
-            if times > 1 and not parameter.multiple and not parameter.is_flag:
-                ctx.fail(f"{max(parameter.opts, key=len)} is given {times} times; it takes one value")
-        if more and all(parameter.param_type_name == "option" for parameter in self.params):
-            ctx.fail(f"{more[0]!r} belongs to no option; put a pattern of several files in quotes")
-        return super().parse_args(ctx, args)
-
-
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.command(cls=_Once)(run)
-app.command(cls=_Once)(serve)
-app.command(cls=_Once)(report)
-app.command(cls=_Once)(apply)
+app.command()(run)
+app.command()(serve)
+app.command()(report)
+app.command()(apply)
 
 
 def _show_version(wanted: bool) -> None:  # the signature of a callback
@@ -89,7 +71,7 @@ def streamcal(
     """Honest probabilities from a stream of classifier scores, while labels arrive late."""
 
 
-@app.command(cls=_Once)
+@app.command()
 def show(
     store: Annotated[str, typer.Argument(help="The store of a run, which may still be running.")],
     only: Annotated[
@@ -117,7 +99,7 @@ def show(
         Console().print(show_table(found))
 
 
-@app.command(cls=_Once)
+@app.command()
 def sql(
     map_file: Annotated[Path, typer.Argument(metavar="MAP", help="A map, as JSON.")],
     dialect: Annotated[Dialect, typer.Option(help="Of which database.")],
@@ -132,11 +114,9 @@ def sql(
     sys.stdout.write(query(found, dialect, table, score) + ";\n")
 
 
-@app.command(cls=_Once)
+@app.command()
 def demo(
-    picture: Annotated[
-        Path, typer.Option(help="Where the picture goes, as PNG; beside it, report.html.")
-    ] = Path("flights.png"),
+    report: Annotated[Path, typer.Option(help="Where the report goes, as HTML.")] = Path("report.html"),
     files: Annotated[
         Path | None, typer.Option(help="Write the example's files into this directory, and do no more.")
     ] = None,
@@ -148,10 +128,7 @@ def demo(
             flights.write_files(files)
         sys.stdout.write(f"{', '.join(flights.FILES)}: in {files}\n")
         return
-    report = picture.with_name("report.html")
-    written = [Named("--picture", picture, "written"), Named("the report", report, "written")]
-    refuse_same(Connectors(), written)
-    flights.run(picture, report, Console())
+    flights.run(report, Console())
 
 
 def main() -> None:

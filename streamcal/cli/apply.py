@@ -36,7 +36,7 @@ from streamcal.run.added import added_fields
 from streamcal.run.apply import Maps, apply_maps
 from streamcal.run.connectors import public_url
 from streamcal.run.outputs import Outputs
-from streamcal.run.ports import TableSource
+from streamcal.run.ports import SinkOptions, TableSource
 from streamcal.run.rows import RejectRow
 
 log = logging.getLogger("streamcal")
@@ -86,9 +86,10 @@ def apply(given: _ApplyOptions) -> None:
         added = added_fields(kept, decide, None, intervals=False)
         types = added_types(added, [opened])
         outputs = Outputs(
-            open_sink(connectors, given.output, stack, kept=types, classes=classes),
-            open_sink(connectors, given.rejects, stack, "rejects") if given.rejects else None,
+            open_sink(connectors, given.output, stack, SinkOptions(kept=types, classes=classes))
         )
+        if given.rejects:
+            outputs.rejects = open_sink(connectors, given.rejects, stack, SinkOptions(rows="rejects"))
         refused, processed = RejectLog(), 0
         meter = Meter(lambda: processed, [opened], live=not (given.log_json or given.quiet))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import combinations
@@ -27,15 +27,14 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.added import Added
 from streamcal.run.config import RunConfig, problems
-from streamcal.run.connectors import Connectors, public_url
+from streamcal.run.connectors import Connectors, identity, public_url
 from streamcal.run.outputs import writing
 from streamcal.run.ports import (
     FileSource,
-    Role,
-    RowKind,
     Shard,
     ShardedSource,
     Sink,
+    SinkOptions,
     Source,
     SourceOptions,
     StoppedError,
@@ -54,13 +53,8 @@ _COLLECTED: Final = 50_000
 segments, and finds none."""
 
 
-def begin(
-    given: ColumnOptions, more: Iterable[Named] = (), shard: Shard | None = None
-) -> tuple[RunConfig, Stop, Connectors]:
-    """Begin a command: read its options, listen to signals, and refuse one thing that is named twice.
-
-    ``more``: what it names beside its options. ``shard``: of `Connectors`.
-    """
+def begin(given: ColumnOptions, shard: Shard | None = None) -> tuple[RunConfig, Stop, Connectors]:
+    """Begin a command: read its options, listen to signals, and refuse one thing that is named twice."""
     gc.set_threshold(_COLLECTED)
     options, stop = read_options(given), Stop()
     try:
@@ -68,7 +62,7 @@ def begin(
     except ValueError as error:
         fail(str(error), Exit.USAGE)
     connectors = Connectors(options.connectors, stop, shard)
-    refuse_same(connectors, [*named(given), *more])
+    refuse_same(named(given))
     return options, stop, connectors
 
 
@@ -165,22 +159,13 @@ def added_types(added: Sequence[Added], sources: Iterable[Source]) -> dict[str, 
     return types
 
 
-def open_sink(
-    connectors: Connectors,
-    url: str,
-    stack: ExitStack,
-    rows: RowKind = "answers",
-    kept: Mapping[str, Any] | None = None,
-    *,
-    append: bool = False,
-    classes: Sequence[str] = (),
-) -> Sink:
+def open_sink(connectors: Connectors, url: str, stack: ExitStack, options: SinkOptions) -> Sink:
     """Open a sink, closed with the stack; see `SinkOptions`."""
     with (
         failing(Exit.UNUSABLE, OutputError),
         failing(Exit.USAGE, OSError, ValueError, text="cannot write: "),
     ):
-        sink = connectors.sink(url, rows, kept, append=append, classes=classes)
+        sink = connectors.sink(url, options)
     stack.callback(_close, sink)
     return sink
 
@@ -199,18 +184,18 @@ def open_store(connectors: Connectors, url: str, stack: ExitStack, *, read_only:
     return store
 
 
-def refuse_same(connectors: Connectors, names: Iterable[Named]) -> None:
+def refuse_same(names: Iterable[Named]) -> None:
     """Refuse a command two of whose options name the same thing, by whatever path or URL.
 
     Two outputs may both be ``-``: their rows are told apart by their fields.
     """
-    found = []
-    for option, url, role in names:
-        if url is not None:
-            with failing(Exit.USAGE, OSError, ValueError, text=f"{option}: "):
-                found.append((option, str(url), role, _identities(connectors, url, role)))
-    for (one, url, role, these), (other, second, its_role, those) in combinations(found, 2):
-        if these & those and not (url == second == "-" and role == its_role == "written"):
+    found = [
+        (option, str(url), role, this)
+        for option, url, role in names
+        if url is not None and (this := identity(url, role)) is not None
+    ]
+    for (one, url, role, this), (other, second, its_role, that) in combinations(found, 2):
+        if this == that and not (url == second == "-" and role == its_role == "written"):
             fail(
                 f"{one} {public_url(url)} and {other} {public_url(second)} are one and the same: nothing was"
                 " read or written; give each its own",
@@ -218,18 +203,14 @@ def refuse_same(connectors: Connectors, names: Iterable[Named]) -> None:
             )
 
 
-def on_standard_output(connectors: Connectors, names: Iterable[Named]) -> bool:
+def on_standard_output(names: Iterable[Named]) -> bool:
     """Whether something that a command names is its standard output, where no table must get in between."""
-    stdout = connectors.identities("-", "written")
+    stdout = identity("-", "written")
     return any(
-        (url == "-" and role == "written") or stdout & _identities(connectors, url, role)
+        (url == "-" and role == "written") or stdout == identity(url, role) is not None
         for _, url, role in names
         if url is not None
     )
-
-
-def _identities(connectors: Connectors, url: str | Path, role: Role) -> frozenset[Hashable]:
-    return connectors.identities(url.absolute().as_uri() if isinstance(url, Path) else url, role)
 
 
 def refuse_empty(events: int, urls: Iterable[str]) -> None:

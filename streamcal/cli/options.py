@@ -207,7 +207,7 @@ def named(options: Any) -> Iterator[Named]:
 
 
 def takes_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command take the options of a class, the type of its parameter ``given``, beside its own."""
+    """Let a command take the options of a class, the type of its parameter."""
     signature = inspect.signature(command, eval_str=True)
     kind = signature.parameters["given"].annotation
     types = get_type_hints(kind)
@@ -215,10 +215,9 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**values: Any) -> None:
-        command(given=kind(**{field.name: values.pop(field.name) for field in fields}), **values)
+        command(given=kind(**values))
 
-    own = [each for each in signature.parameters.values() if each.name != "given"]
-    added = [
+    parameters = [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
@@ -227,7 +226,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
         )
         for field in fields
     ]
-    run.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
+    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     return run
 
 

@@ -3,8 +3,7 @@
 ``--map`` writes the last map of every key, each at once or not at all. The map of events without a key goes
 to the path itself, that of a key to the path with the key before its suffix: ``map.json``, ``map.DE.json``.
 In such a name every character but letters, digits and ``_.-~`` is written as ``%`` and its bytes in UTF-8, as
-in a URL; a key too long for a file name keeps its beginning, then come ``%~`` and the first 32 digits of its
-SHA-256. `key` in ``--maps`` has every key as it is.
+in a URL; a name that is too long for the file system is told. `key` in ``--maps`` has every key as it is.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
-from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -22,12 +19,6 @@ import msgspec
 from streamcal.cli.terminal import Exit, fail
 from streamcal.engine.engine import Engine
 from streamcal.values import shown
-
-PICTURES: Final = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}
-"""File formats of a picture: the file name's suffix, and the first bytes of the content."""
-
-_NAME_BYTES: Final = 255  # of a file name, in every file system of today
-_DIGEST: Final = 32
 
 
 def as_json(value: object) -> bytes:
@@ -53,11 +44,6 @@ def is_class_map(data: bytes) -> bool:
     return has_fields(data, ("version", "candidates"))
 
 
-def is_picture(data: bytes) -> bool:
-    """Whether the content of a file is a picture."""
-    return data.startswith(tuple(PICTURES.values()))
-
-
 def refuse_unwritable(option: str, path: Path, what: str, is_one: Callable[[bytes], bool]) -> None:
     """End the command if a file cannot be written, or is not such a thing and would be lost.
 
@@ -66,7 +52,7 @@ def refuse_unwritable(option: str, path: Path, what: str, is_one: Callable[[byte
     option
         the option that names the file.
     what
-        what will be written there: "a picture".
+        what will be written there: "a report".
     is_one
         whether the content of a file is such a thing already, and may be replaced.
     """
@@ -158,11 +144,4 @@ def write_maps(engines: Mapping[str | None, Engine], path: Path, segments: Seque
 
 def map_path(path: Path, key: str | None) -> Path:
     """Return where the map of a key goes."""
-    if key is None:
-        return path
-    text = quote(key, safe="")
-    room = _NAME_BYTES - len(os.fsencode(path.name)) - 1
-    if len(text) > room:
-        digest = f"%~{sha256(key.encode()).hexdigest()[:_DIGEST]}"
-        text = f"{text[: max(room - len(digest), 0)]}{digest}"
-    return path.with_name(f"{path.stem}.{text}{path.suffix}")
+    return path if key is None else path.with_name(f"{path.stem}.{quote(key, safe='')}{path.suffix}")

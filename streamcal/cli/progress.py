@@ -1,7 +1,4 @@
-"""Progress of a run: a moving line on a terminal, a log message every few seconds elsewhere.
-
-The line counts events one by one. The share of the files that is read moves with each micro-batch.
-"""
+"""Progress of a run: a moving line on a terminal, a log message every few seconds elsewhere."""
 
 from __future__ import annotations
 
@@ -9,13 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from datetime import timedelta
 from typing import Final
 
-import msgspec
 from rich.console import Console
-from rich.live import Live
-from rich.spinner import Spinner
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from streamcal.run.ports import Source
 
@@ -24,32 +18,13 @@ _EVERY_SECONDS: Final = 5.0
 log = logging.getLogger("streamcal")
 
 
-class Advance(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Progress of a run at one moment; in a log of JSON objects, its fields."""
-
-    events: int
-    """Events processed by this run."""
-    events_per_second: int
-    share_read: float | None = None
-    """Share of the bytes that is read, in [0, 1]; None if unknown, as for a pipe."""
-    seconds_left: int | None = None
-    """Estimated seconds to the end; None if unknown."""
-
-    def __str__(self) -> str:
-        parts = [] if self.share_read is None else [f"{self.share_read:.0%}"]
-        parts += [f"{self.events:,} events", f"{self.events_per_second:,} events/s"]
-        if self.seconds_left is not None:
-            parts.append(f"{timedelta(seconds=self.seconds_left)} left")
-        return ", ".join(parts)
-
-
 class Meter:
     """Shows the progress of a run.
 
     Parameters
     ----------
     processed
-        number of events processed so far; called from another thread, too.
+        number of events processed so far.
     sources
         of the run, before it begins.
     live
@@ -59,47 +34,29 @@ class Meter:
     def __init__(self, processed: Callable[[], int], sources: Sequence[Source], *, live: bool = True) -> None:
         self._processed = processed
         self._sources = sources
-        self._start = self._shown = time.monotonic()
-        self._total = self._left = self._bytes_left()
-        self._known: tuple[float, float] | None = None  # the end of the first micro-batch, and bytes left
+        self._begun = self._logged = time.monotonic()
+        self._total = self._bytes_left()
         console = Console(stderr=True)
         self._moves = live and _can_move(console)
-        self._spinner = Spinner("dots", "reading")
-        self.line: AbstractContextManager[object] = nullcontext()
+        columns = SpinnerColumn(), TextColumn("{task.description}"), TimeRemainingColumn()
+        self.line = Progress(*columns, console=console, transient=True, disable=not self._moves)
         """The moving line, from entering it to leaving it."""
-        if self._moves:
-            self.line = Live(
-                console=console, get_renderable=self._draw, refresh_per_second=10, transient=True
-            )
+        self._task = self.line.add_task("reading", total=self._total)
 
     def show(self) -> None:
         """Take note that a micro-batch has ended; without a terminal, log how far it is now and then."""
-        now = time.monotonic()
-        if self._total is not None:
-            self._left = self._bytes_left()
-            self._known = self._known or (now, self._left or 0.0)
-        if not self._moves and now - self._shown >= _EVERY_SECONDS:
-            self._shown = now
-            advance = self.advance
-            log.info("%s", advance, extra={"fields": msgspec.to_builtins(advance)})
-
-    @property
-    def advance(self) -> Advance:
-        """Progress of the run now."""
-        processed, now = self._processed(), time.monotonic()
-        rate = round(processed / max(now - self._start, 1e-9))
-        left = self._left
-        if self._total is None or self._known is None or left is None:
-            return Advance(processed, rate)
-        share = round(1.0 - min(left / self._total, 1.0), 4) if self._total else 1.0
-        then, before = self._known  # what earlier runs have read is not part of the pace
-        seconds_left = round((now - then) * left / (before - left)) if before > left else None
-        return Advance(processed, rate, share, seconds_left)
-
-    def _draw(self) -> Spinner:
-        advance = self.advance
-        self._spinner.update(text=str(advance) if advance.events else "reading")
-        return self._spinner
+        now, events = time.monotonic(), self._processed()
+        rate = round(events / max(now - self._begun, 1e-9))
+        fields: dict[str, float] = {"events": events, "events_per_second": rate}
+        words = f"{events:,} events, {rate:,} events/s"
+        if self._total and (left := self._bytes_left()) is not None:
+            share = max(1.0 - left / self._total, 0.0)
+            fields["share_read"], words = round(share, 4), f"{share:.0%}, {words}"
+            self.line.update(self._task, completed=share * self._total)
+        self.line.update(self._task, description=words)
+        if not self._moves and now - self._logged >= _EVERY_SECONDS:
+            self._logged = now
+            log.info("%s", words, extra={"fields": fields})
 
     def _bytes_left(self) -> float | None:
         """Return how many bytes are left; None where that is unknown, or more may always come."""

@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -39,11 +38,9 @@ from streamcal.cli.options import (
     takes_options,
 )
 from streamcal.cli.output_files import (
-    PICTURES,
     as_json,
     has_fields,
     is_map,
-    is_picture,
     refuse_unwritable,
     write_file,
     write_maps,
@@ -61,26 +58,22 @@ from streamcal.cli.terminal import (
     warn_if_slow,
 )
 from streamcal.errors import DamagedStateError, StoreError
-from streamcal.events.faces import COMMAND
 from streamcal.monitor.addresses import parse_address
 from streamcal.monitor.build import build_status
 from streamcal.monitor.health import Health
 from streamcal.monitor.latest_status import LatestStatus
 from streamcal.monitor.metrics import RunMetrics
-from streamcal.monitor.remarks import remark
 from streamcal.monitor.report import make_report
 from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.run_server import RunServer
 from streamcal.monitor.status import Status
-from streamcal.quality.diagram import NEEDED, SIZE, can_draw, draw, saved
-from streamcal.run.connectors import Connectors
 from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import Shard, Source
+from streamcal.run.ports import RowKind, Shard, Sink, SinkOptions, Source
 from streamcal.run.runner import Runner
 
 if TYPE_CHECKING:
@@ -111,7 +104,6 @@ class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
         "Read of each topic the partitions p with p % N = I, as one of N runs.", metavar="I/N", env=_SHARD
     )
     follow: bool = option("Wait for more data at the end of files.", False)
-    plot: Path | None = option("Where a picture of the reliability goes: .png, .svg or .pdf.", role="written")
     summary: Path | None = option("Where the figures of the closing table go, as JSON.", role="written")
     report: Path | None = option("Where a report of the run goes, as one HTML file.", role="written")
     strict: bool = option("Exit with status 4 if there is a remark, or if forecasts deviate.", False)
@@ -146,12 +138,17 @@ def run(given: _RunOptions) -> None:
         sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
         kept = added_types(options.added(), inputs.deployment[: len(given.events)])
-        opened = partial(open_sink, connectors, stack=stack, append=given.append)
+
+        def opened(url: str, rows: RowKind) -> Sink:
+            classes = options.columns.classes
+            of_rows = SinkOptions(rows=rows, kept=kept, append=given.append, classes=classes)
+            return open_sink(connectors, url, stack, of_rows)
+
         outputs = Outputs(
-            opened(given.output, kept=kept, classes=options.columns.classes),
-            opened(given.rejects, rows="rejects") if given.rejects else None,
-            opened(given.maps, rows="maps") if given.maps else None,
-            opened(given.alarms, rows="alarms") if given.alarms else None,
+            opened(given.output, "answers"),
+            opened(given.rejects, "rejects") if given.rejects else None,
+            opened(given.maps, "maps") if given.maps else None,
+            opened(given.alarms, "alarms") if given.alarms else None,
         )
         health = Health(sources, time.monotonic)
         metrics = _serve_metrics(given.metrics, sources, health, stack) if given.metrics else None
@@ -199,7 +196,7 @@ def run(given: _RunOptions) -> None:
             status = build_status(pipeline, sources, history=past, options=shown)
             if given.report is not None:
                 write_report("--report", given.report, make_report(status, given.urls))
-            doubtful = _close(given, connectors, pipeline, status)
+            doubtful = _close(given, pipeline, status)
         if latest is not None:
             latest.end()
     if stop():
@@ -231,38 +228,23 @@ def _check_files(given: _RunOptions) -> None:
         ("--map", given.map_file, "a map", is_map),
         ("--summary", given.summary, "a summary", lambda data: has_fields(data, ("events", "remarks"))),
         ("--report", given.report, "a report", is_report),
-        ("--plot", given.plot, "a picture", is_picture),
     ):
         if path is not None:
             refuse_unwritable(option_, path, what, is_one)
-    if given.plot is not None and given.plot.suffix not in PICTURES:
-        fail(f"--plot {given.plot}: the name must end in one of {', '.join(PICTURES)}", Exit.USAGE)
-    if given.plot is not None and not can_draw():
-        fail(f"--plot {given.plot}: {NEEDED}", Exit.USAGE)
 
 
-def _close(given: _RunOptions, connectors: Connectors, pipeline: Pipeline, status: Status) -> bool:
+def _close(given: _RunOptions, pipeline: Pipeline, status: Status) -> bool:
     """Write what is written at the end, and print the table; return whether anything is doubtful."""
-    if given.plot is not None and not pipeline.quality.before.labels:
-        status.remarks.append(remark("not_drawn", {"file": str(given.plot)}, COMMAND))
-    elif given.plot is not None:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=SIZE, layout="constrained")
-        draw(figure.subplots(), pipeline.quality.series)
-        write_file("--plot", given.plot, saved(figure, given.plot.suffix))
-    unwritten = (
-        []
-        if given.map_file is None
-        else write_maps(pipeline.engines, given.map_file, pipeline.options.fields)
-    )
+    unwritten: list[str] = []
+    if given.map_file is not None:
+        unwritten = write_maps(pipeline.engines, given.map_file, pipeline.options.fields)
     figures = run_summary(status)
     if given.summary is not None:
         write_file("--summary", given.summary, as_json(figures))
     if given.log_json:
         log.info("end of run", extra={"fields": figures})
     else:
-        console = Console(stderr=on_standard_output(connectors, named(given)))
+        console = Console(stderr=on_standard_output(named(given)))
         if not given.quiet:
             console.print(run_table(status))
         for each in status.remarks:

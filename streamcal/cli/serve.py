@@ -27,7 +27,7 @@ from streamcal.cli.options import (
 from streamcal.cli.terminal import Exit, fail, set_up_logging, version_line
 from streamcal.monitor.addresses import http_url, is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
-from streamcal.run.ports import OutboxSink, Sink
+from streamcal.run.ports import OutboxSink, Sink, SinkOptions
 
 NEEDED: Final = "serving needs granian and starlette: pip install 'streamcal-engine[serve]'"
 
@@ -98,7 +98,7 @@ def serve(given: _ServeOptions) -> None:
 
 
 def _open_webhook(connectors: Connectors, url: str, stack: ExitStack) -> Sink:
-    sink = open_sink(connectors, url, stack, "alarms")
+    sink = open_sink(connectors, url, stack, SinkOptions(rows="alarms"))
     if not isinstance(sink, OutboxSink):
         fail(
             f"--alarms {public_url(url)}: a server posts alarms to a webhook, https://HOST/PATH;"

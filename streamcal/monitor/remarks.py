@@ -132,7 +132,6 @@ _TEXTS: Final[dict[RemarkCode, str]] = {
     "missing_segment": "No prediction with a label has {name:shown}, of [segments] fields: {meant:meant}",
     "unfinished": "{place}.",
     "unknown_fields": "Unknown fields were ignored: {fields:fields}.",
-    "not_drawn": "{file} was not drawn: no label has met its prediction.",
     "no_labels": (
         "No labels were given, so nothing is learned. Give a frame of labels, or a column of the predictions."
     ),

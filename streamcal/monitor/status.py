@@ -251,7 +251,6 @@ RemarkCode: TypeAlias = Literal[
     "no_positives",
     "no_source",
     "no_times",
-    "not_drawn",
     "nothing_due",
     "nothing_joined",
     "one_class",

@@ -6,7 +6,6 @@ hide each other: their curves are thick instead where they leave their bands.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
@@ -20,17 +19,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NEEDED: Final = "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
-
 COLOURS: Final = ("#2a6f97", "#c44e52", "#3f8f5f", "#8c5fa8", "#c98a1b", "#5c5c5c")
 """Colours of the series of a picture, in their order."""
 
 Scale = Literal["linear", "logit"]
 """Scale of both axes, by its name in matplotlib; logit axes are log-odds."""
 
-SIZE: Final = (5.6, 5.6)
-"""Width and height of a figure of one diagram, in inches."""
-
+_SIZE: Final = (5.6, 5.6)  # of a figure of one diagram, in inches
 _PANELS: Final = 6  # of many segments or classes, at most
 _PANEL: Final = 3.6  # inches
 _EXTREME: Final = 0.02  # forecasts nearer to 0 or 1 cannot be told apart on a linear axis
@@ -77,15 +72,6 @@ class _Curve(NamedTuple):
     """Which of these points are drawn: not those without log-odds, where the axis needs them."""
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is there."""
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError:
-        return False
-    return True
-
-
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure of pyplot for a notebook or a script; sizes in inches.
 
@@ -97,10 +83,13 @@ def new_figure(width: float, height: float) -> Figure:
     ImportError
         if matplotlib is not installed.
     """
-    if not can_draw():
-        raise ImportError(NEEDED)
-    from matplotlib import get_backend, pyplot
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib import get_backend, pyplot
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise ImportError(
+            "a picture needs matplotlib: pip install '.[plots]' in a checkout of streamcal"
+        ) from None
 
     class ShownOnce(Figure):
         def _repr_mimebundle_(self, **_: Any) -> dict[str, Any]:  # of nothing: IPython goes on to the picture
@@ -111,19 +100,12 @@ def new_figure(width: float, height: float) -> Figure:
     return pyplot.figure(FigureClass=ShownOnce, figsize=(width, height), layout="constrained")
 
 
-def saved(figure: Figure, suffix: str) -> bytes:
-    """Return a figure as the content of a file whose name ends so: ``.png``, ``.svg`` or ``.pdf``."""
-    data = io.BytesIO()
-    figure.savefig(data, format=suffix.removeprefix("."), dpi=120)
-    return data.getvalue()
-
-
 def draw_panels(panels: Sequence[Sequence[Series]], scale: Scale | None = None) -> Figure:
     """Draw the first panels side by side, each under the name of its first series; a single one alone."""
     some = panels[:_PANELS]
     columns = min(len(some), 3)
     rows = -(-len(some) // columns)
-    figure = new_figure(*(SIZE if len(some) == 1 else (_PANEL * columns, (_PANEL + 0.3) * rows)))
+    figure = new_figure(*(_SIZE if len(some) == 1 else (_PANEL * columns, (_PANEL + 0.3) * rows)))
     for place, series in enumerate(some):
         ax = figure.add_subplot(rows, columns, place + 1)
         draw(ax, series, scale)

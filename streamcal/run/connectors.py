@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
-from streamcal.run.ports import Feed, Role, RowKind, Shard, Sink, SinkOptions, Source, SourceOptions, Store
+import msgspec
+
+from streamcal.run.ports import Feed, Role, Shard, Sink, SinkOptions, Source, SourceOptions, Store
 
 _GROUP: Final = "streamcal.connectors"
 _SCHEME: Final = re.compile(r"([a-z][a-z0-9+.-]+):")
@@ -44,19 +50,9 @@ class Connectors:
         source: Source = self._method(url, "source", "read events")(url, options or SourceOptions())
         return source
 
-    def sink(
-        self,
-        url: str,
-        rows: RowKind = "answers",
-        kept: Mapping[str, Any] | None = None,
-        *,
-        append: bool = False,
-        classes: Sequence[str] = (),
-    ) -> Sink:
-        """Open a sink; see `Connector.sink` and `SinkOptions`."""
-        options = SinkOptions(
-            rows=rows, kept=kept, append=append, stop=self._stop, classes=tuple(classes), shard=self.shard
-        )
+    def sink(self, url: str, options: SinkOptions | None = None) -> Sink:
+        """Open a sink; see `Connector.sink`. The run says what its options ``stop`` and ``shard`` are."""
+        options = msgspec.structs.replace(options or SinkOptions(), stop=self._stop, shard=self.shard)
         sink: Sink = self._method(url, "sink", "write rows")(url, options)
         return sink
 
@@ -69,12 +65,6 @@ class Connectors:
         """Open a store; see `Connector.store`."""
         store: Store = self._method(url, "store", "keep state", "sqlite")(url, read_only=read_only)
         return store
-
-    def identities(self, url: str, role: Role) -> frozenset[Hashable]:
-        """Return what is behind a URL; see `Connector.identities`. Of a connector without it, the URL."""
-        found = self._made_for(url, "sqlite" if role == "store" else "file")
-        identities = getattr(found, "identities", None)
-        return frozenset({url} if identities is None else identities(url, role))
 
     def _method(self, url: str, name: str, what: str, bare: str = "file") -> Callable[..., Any]:
         """Return a method of the connector of a URL, which has to be one that can do ``what``."""
@@ -115,6 +105,25 @@ def _installed() -> dict[str, EntryPoint]:
 def _scheme(url: str) -> str | None:
     match = _SCHEME.match(url)
     return "stdio" if url == "-" else match[1] if match else None
+
+
+def identity(url: str | Path, role: Role) -> Hashable:
+    """Return what tells the thing behind a URL from others; None where nothing that is kept could be lost.
+
+    Of a file, whatever its path, it is device and inode, or the real path if there is none; else the URL.
+    """
+    scheme = None if isinstance(url, Path) else _scheme(url)
+    if scheme not in (None, "stdio", "file", "sqlite"):
+        return str(url).partition("?")[0]
+    file: int | Path = Path(unquote(urlsplit(str(url)).path) if scheme else url)
+    if scheme == "stdio":
+        file = 0 if role == "read" else 1
+    try:
+        found = os.stat(file)  # noqa: PTH116  # of a descriptor too
+    except OSError:
+        return os.path.realpath(file) if isinstance(file, Path) else None
+    is_kept = stat.S_ISREG(found.st_mode) or stat.S_ISFIFO(found.st_mode) or stat.S_ISDIR(found.st_mode)
+    return (found.st_dev, found.st_ino) if is_kept or role == "read" else None
 
 
 def public_url(url: str) -> str:

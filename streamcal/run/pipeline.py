@@ -53,8 +53,6 @@ class Pipeline(RunState):
     ----------
     options
         of the run; None: the defaults.
-    observer
-        called with every joined label, once it is learned: events are then taken one by one.
     publishes_maps
         whether anyone reads `Outcome.versions`. If not, versions get neither a row nor a certificate, which
         takes longer than all else of a version; their maps are the same. What their certificates
@@ -69,7 +67,6 @@ class Pipeline(RunState):
     def __init__(
         self,
         options: RunConfig | None = None,
-        observer: Callable[[Joined], None] | None = None,
         *,
         publishes_maps: bool = True,
         keeps_answers: bool = False,
@@ -77,7 +74,7 @@ class Pipeline(RunState):
     ) -> None:
         options = options or RunConfig()
         super().__init__(options, publishes_maps=publishes_maps, keeps_answers=keeps_answers)
-        self._checks_deployment, self._observer = checks_deployment, observer
+        self._checks_deployment = checks_deployment
         self._timed = self._config.needs_time
         self._taking: BlockSteps | None = None
         self._to_rows = self.kind.to_rows(options.added(getattr(self.decisions, "take", None)))
@@ -149,7 +146,7 @@ class Pipeline(RunState):
         """Take events of the deployment: answer predictions, join labels, learn. Raises as `calibrate`."""
         input_checks = self.tally.deployment
         events = self._begin(batch, input_checks, ends=self._checks_deployment)
-        plain = not (self.join.matures or self._timed or self._observer or self._keeps_decisions)
+        plain = not (self.join.matures or self._timed or self._keeps_decisions)
         in_columns = plain and isinstance(events, Block)
         rated, doubted = len(self._unrated.labels), self.join.clock.doubted
         outcome = Outcome(Answers(), [], [])
@@ -302,8 +299,6 @@ class Pipeline(RunState):
             self._unrated.add(emission)
             if self.sampler is not None and emission.memo is None:
                 self.sampler.learn(emission.probability, emission.label)
-            if self._observer is not None:
-                self._observer(emission)
         elif isinstance(emission, Rejected):
             outcome.rejects.append(self._reject(emission.event.origin, emission))
         elif isinstance(emission, MapPublished) and self._publishes_maps:

@@ -36,7 +36,7 @@ Positions are JSON: what was handed out comes back equal, though from another pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -540,18 +540,6 @@ class Connector(Protocol):
 
     def feed(self, url: str) -> Feed:
         """Open what a sink of this URL has written and will write."""
-
-    def identities(self, url: str, role: Role) -> Iterable[Hashable]:
-        """Return what identifies the things behind a URL, without opening or making them.
-
-        With it, a command is not given one thing twice: two URLs, of this scheme or another, mean the same
-        thing if they share one of these. Empty if nothing could be lost by naming it twice: a terminal.
-
-        Raises
-        ------
-        ValueError
-            if the URL is wrong.
-        """
 
     def set_up(self, options: Mapping[str, Any], stop: Callable[[], bool]) -> None:
         """Take what the run says, once, before anything is opened.

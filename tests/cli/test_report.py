@@ -1,4 +1,4 @@
-"""The end of a run: its table whatever engines are in memory, --summary, --plot, --map; missing extras."""
+"""The end of a run: its table whatever engines are in memory, --summary, --map."""
 
 from __future__ import annotations
 
@@ -83,14 +83,12 @@ def test_the_figures_are_those_of_the_answers(tmp_path: Path) -> None:
 
 def test_what_could_not_be_written_is_refused_before_the_run(tmp_path: Path) -> None:
     stream(tmp_path)
-    (tmp_path / "notes.png").write_text("notes")
+    (tmp_path / "notes.html").write_text("notes")
     for option, path, said in (
-        ("--plot", tmp_path / "absent" / "p.png", "there is no directory"),
         ("--summary", tmp_path / "absent" / "s.json", "there is no directory"),
         ("--summary", tmp_path, "that is a directory"),
-        ("--plot", tmp_path / "p.jpeg", "the name must end in one of .png, .svg, .pdf"),
-        ("--plot", tmp_path / "notes.png", "there is a file of 5 bytes that is not a picture: move it away"),
-        ("--summary", tmp_path / "notes.png", "there is a file of 5 bytes that is not a summary"),
+        ("--report", tmp_path / "notes.html", "there is a file of 5 bytes that is not a report: move it"),
+        ("--summary", tmp_path / "notes.html", "there is a file of 5 bytes that is not a summary"),
     ):
         done = streamcal(*base(tmp_path, "e.jsonl"), option, path)
         assert (done.returncode, done.stdout) == (2, "")

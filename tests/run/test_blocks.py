@@ -27,9 +27,10 @@ from streamcal.run import runner
 from streamcal.run.config import KeysConfig, RunConfig, SegmentsConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.order import MicroBatch, TimesRead
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import SourceOptions
+from streamcal.run.ports import SinkOptions, SourceOptions
 from streamcal.run.runner import Inputs, Runner
 from streamcal.sketch.decoding import encoded
 from tests.nightly import one_in
@@ -266,6 +267,14 @@ def test_weighted_labels_beside_columns_of_predictions(
     assert found[0] == found[1]
 
 
+class OneByOne(Pipeline):
+    """A pipeline that takes no events as columns."""
+
+    def process(self, batch: MicroBatch) -> Outcome:
+        batch.events = list(batch.events)
+        return super().process(batch)
+
+
 def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float | None = None) -> list[object]:
     """Run over files, and return their rows and all that is in the store."""
     lines: dict[str, list[str]] = {"events": [], "labels": []}
@@ -280,10 +289,12 @@ def run_files(folder: Path, events: Stream, *, in_columns: bool, weight: float |
         (folder / f"{name}.jsonl").write_text("\n".join(each) + "\n")
     options = SourceOptions(columns=Columns(weight="w" if weight else None))
     sources = [connectors.source(str(folder / f"{name}.jsonl"), options) for name in lines]
-    outputs = Outputs(*(connectors.sink(str(folder / f"{kind}.jsonl"), kind) for kind in KINDS))
+    outputs = Outputs(
+        *(connectors.sink(str(folder / f"{kind}.jsonl"), SinkOptions(rows=kind)) for kind in KINDS)
+    )
     store = connectors.store(str(folder / "run.db"))
-    one_by_one: Any = {} if in_columns else {"observer": lambda _: None}
-    pipeline = Pipeline(RunConfig(join=JoinConfig(max_pending=150, label_ttl=250.0)), **one_by_one)
+    kind = Pipeline if in_columns else OneByOne
+    pipeline = kind(RunConfig(join=JoinConfig(max_pending=150, label_ttl=250.0)))
     assert Runner(pipeline, Inputs([], sources), outputs, store, clock=time.monotonic).run()
     for sink in outputs.sinks:
         sink.close()

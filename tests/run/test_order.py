@@ -12,10 +12,12 @@ import msgspec
 import pytest
 
 from streamcal import JoinConfig, RecalibratorConfig
-from streamcal.join.outcomes import JoinCounts
+from streamcal.engine.emissions import Emission
+from streamcal.join.outcomes import JoinCounts, Joined
 from streamcal.join.rules_c import SURE
 from streamcal.run.config import RunConfig
 from streamcal.run.order import watermark
+from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
@@ -103,6 +105,20 @@ def hash_of(id_: str, seed: int) -> int:
     return random.Random(f"{seed} {id_}").randrange(1 << 30)
 
 
+class Watched(Pipeline):
+    """A pipeline of the quickest mode that takes note of what is learned."""
+
+    def __init__(self, learned: list[tuple[float, int]]) -> None:
+        recalibrator = RecalibratorConfig(mode="source")
+        super().__init__(RunConfig(recalibrator=recalibrator, join=JoinConfig(label_ttl=TTL)))
+        self._learned = learned
+
+    def _emit(self, emission: Emission | Joined, outcome: Outcome) -> None:
+        super()._emit(emission, outcome)
+        if isinstance(emission, Joined):
+            self._learned.append((emission.score, emission.label))
+
+
 class Scene:
     """A store, a sink and a pipeline of endless sources, run in pieces."""
 
@@ -116,12 +132,7 @@ class Scene:
     def run(self, stop: Callable[[], bool] | None = None, *, dies_at: int | None = None) -> None:
         """Run until all is read, or until told; die before this commit or entry of the store."""
         store = self.store
-        self.pipeline = Pipeline(
-            RunConfig(  # the quickest mode
-                recalibrator=RecalibratorConfig(mode="source"), join=JoinConfig(label_ttl=TTL)
-            ),
-            observer=lambda joined: self.learned.append((joined.score, joined.label)),
-        )
+        self.pipeline = Watched(self.learned)
         sources = [Ragged(name, self.rng) for name in ("predictions", "labels")]
         outputs = Outputs(MemorySink("answers", Log()), MemorySink("rejects", self.rejects))
         ticks = iter(range(10**9))

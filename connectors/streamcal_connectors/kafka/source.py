@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Final
 
-from streamcal.run.ports import Position, Positions, Role, Shard, SinkOptions, SourceOptions
+from streamcal.run.ports import Position, Positions, Shard, SinkOptions, SourceOptions
 from streamcal_connectors.kafka.client import Chunk, TopicPartition
 from streamcal_connectors.kafka.cluster import Cluster, hold_log_back
 from streamcal_connectors.kafka.config import KafkaUrl, read_kafka_config
@@ -47,6 +47,7 @@ class KafkaConnector:
         hold_log_back()
         self._shared: dict[tuple[object, ...], Transactions] = {}  # by hosts and options
         self._inputs: list[tuple[Cluster, str]] = []
+        self._names: set[tuple[str, str]] = set()
         self._partitions: dict[str, int] = {}  # how many, by source, of a shard
         self._table: Mapping[str, Any] = {}
         self._sources: list[KafkaSource] = []
@@ -68,6 +69,7 @@ class KafkaConnector:
             of a shard, which asks for that number, if the cluster stays away or refuses.
         """
         parsed = KafkaUrl(url)
+        self._claim("input", parsed.name)
         transactions = self._transactions(parsed)
         if options.shard is not None:
             self._check_partitions(transactions.cluster, parsed, options.shard)
@@ -77,17 +79,10 @@ class KafkaConnector:
         self._inputs.append((transactions.cluster, parsed.topic))
         return opened
 
-    def identities(self, url: str, role: Role) -> set[str]:
-        """Return the topic as every host of its cluster knows it, and its name; see `Connector.identities`.
-
-        Two inputs, or two outputs, of one name could not be told apart in a store.
-        """
-        parsed = KafkaUrl(url)
-        return {f"{role} {parsed.name}"} | {f"kafka://{host.lower()}/{parsed.topic}" for host in parsed.hosts}
-
     def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:
         """Open a topic to write, any rows; see `source`."""
         parsed = KafkaUrl(url)
+        self._claim("output", parsed.name)
         return KafkaSink(self._transactions(parsed), parsed, options or SinkOptions())
 
     def feed(self, url: str) -> KafkaFeed:
@@ -96,6 +91,14 @@ class KafkaConnector:
         cluster = self._transactions(parsed).cluster
         self._inputs.append((cluster, parsed.topic))
         return KafkaFeed(cluster, parsed.topic)
+
+    def _claim(self, role: str, name: str) -> None:
+        """Refuse two inputs, or two outputs, of one name: a store could not tell them apart."""
+        if (role, name) in self._names:
+            raise ValueError(
+                f"two of the {role}s are {name}: name their clusters by the URL's option cluster"
+            )
+        self._names.add((role, name))
 
     def _check_partitions(self, cluster: Cluster, url: KafkaUrl, shard: Shard) -> None:
         with closing(cluster.consumer()) as consumer:

@@ -7,10 +7,9 @@ outputs, which are committed before, rely on this. One process at a time has the
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
@@ -21,9 +20,9 @@ import msgspec
 from streamcal.errors import StoreError
 from streamcal.events.codes import Code
 from streamcal.join.packs import Kind, Pack
-from streamcal.run.ports import KEPT_REJECTS, Change, Checkpoint, Position, Role, SegmentId
+from streamcal.run.ports import KEPT_REJECTS, Change, Checkpoint, Position, SegmentId
 from streamcal.run.rows import RejectRow, VersionRow
-from streamcal_connectors.paths import identities_of, path_of
+from streamcal_connectors.paths import path_of
 from streamcal_connectors.sqlite.access import StoreLock, reading_mode
 from streamcal_connectors.sqlite.by_name import ByName
 from streamcal_connectors.sqlite.database import APPLICATION, SCHEMA_VERSION, Database, make_tables, with_sum
@@ -46,12 +45,6 @@ class SqliteConnector:
     def store(self, url: str, *, read_only: bool) -> SqliteStore:
         """Open a store; see `streamcal.run.ports.Connector.store`."""
         return SqliteStore(path_of(url, "sqlite"), read_only=read_only)
-
-    def identities(self, url: str, role: Role) -> set[Hashable]:
-        """Return what identifies the file, and those that SQLite keeps beside it."""
-        path = os.path.realpath(path_of(url, "sqlite"))
-        files = (Path(f"{path}{end}") for end in ("", "-wal", "-shm", "-journal"))
-        return {each for file in files for each in identities_of(file, role)}
 
 
 class SqliteStore:

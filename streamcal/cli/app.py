@@ -128,7 +128,9 @@ def demo(
             flights.write_files(files)
         sys.stdout.write(f"{', '.join(flights.FILES)}: in {files}\n")
         return
-    flights.run(report, Console())
+    Console().print("Late flights from JFK in 2013: calibrated on March and April, then recalibrated …")
+    flights.run_example(report)
+    Console().print(f"report: {report}", markup=False, highlight=False, soft_wrap=True)
 
 
 def main() -> None:

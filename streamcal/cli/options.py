@@ -72,7 +72,8 @@ def option(
         envvar=env,
     )
     return dataclasses.field(
-        metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table}
+        default=dataclasses.MISSING if default is ... else default,
+        metadata={"made": made, "needed": default is ..., "flag": flag, "role": role, "table": table},
     )
 
 

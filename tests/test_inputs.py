@@ -268,32 +268,6 @@ def test_labels_of_a_backtest_may_come_later_in_the_same_frame(library: Any) -> 
             backtest(rows, **options)
 
 
-@pytest.mark.parametrize("library", [pd, pl])
-def test_figures_of_a_backtest_by_day_are_a_frame(library: Any) -> None:
-    rng = np.random.default_rng(1)
-    times, scores = 1.8e9 + 3600.0 * np.arange(200), rng.random(200)
-    labels = (rng.random(200) < scores).astype(float)
-    labels[::4] = np.nan
-    named = np.where(np.isnan(labels), None, np.where(labels == 1.0, "yes", "no"))
-    predictions = {"id": np.arange(200).astype(str), "score": scores, "time": times}
-    rows = library.DataFrame(predictions | {"answer": named.tolist()})
-    done = backtest(rows, label_delay="PT6H", columns={"label": "answer", "positive": "yes"})
-    found = done.by_time("2d")
-    assert isinstance(found, library.DataFrame)
-    known = pd.DataFrame(
-        {"day": times // 172_800.0, "label": labels, "served": list(done.frame["probability"])}
-    )
-    known["error"] = (known.served - known.label) ** 2
-    of_day = known.dropna().groupby("day")
-    np.testing.assert_array_equal(found["labels"], of_day.size())
-    np.testing.assert_array_equal(found["predictions"], known.groupby("day").size())
-    np.testing.assert_allclose(found["brier_after"], of_day.error.mean())
-    np.testing.assert_allclose(found["gap"], of_day.served.mean() - of_day.label.mean(), atol=1e-12)
-    assert str(found["time"][0])[:10] == "2027-01-14"
-    with pytest.raises(ValueError, match=r"at least 1 seconds, such as .* got 'day'"):
-        done.by_time("day")
-
-
 def test_rejects_of_a_backtest_are_a_frame() -> None:
     rows = pd.DataFrame({"id": [*"ab"], "score": [0.5, 7.0], "label": [0, 1]})
     found = backtest(rows).rejected

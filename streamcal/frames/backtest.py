@@ -204,7 +204,7 @@ def _replayed(
     if labels is not None and "time" not in of_predictions.roles:
         found.append(remark("no_times", {}, PYTHON))
     remarks = [*dict.fromkeys(each.words for each in found)]
-    return Backtest(pipeline, deployment[-1], status, answers, rejects, versions, certificates, remarks)
+    return Backtest(pipeline, status, answers, rejects, versions, certificates, remarks)
 
 
 def _validated(model: Any, given: Any) -> Any:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import cached_property
 from html import escape
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
@@ -19,19 +18,14 @@ from streamcal.monitor.run_history import Thinned
 from streamcal.monitor.status import Status
 from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.diagram import Scale, draw, draw_panels
-from streamcal.quality.figures import log_losses
 from streamcal.quality.groups import Groups, ranked
 from streamcal.run.outputs import NullSink
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow, Version
-from streamcal.times import duration
-from streamcal.values import Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-_BY_TIME: Final = ("time", "score", "probability")
 
 
 class Answered(NullSink):
@@ -63,8 +57,6 @@ class Backtest:
     """Results of a replay."""
 
     _pipeline: Pipeline
-    _labels: FrameSource
-    """Source of the labels: that of the predictions, if they have labels of their own."""
     _status: Status
     _answers: Answered
     rejects: Sequence[RejectRow]
@@ -110,7 +102,7 @@ class Backtest:
         named = {
             f"{name}_served" if name in taken else name: answers.column(name)
             for name in answers.columns
-            if name not in (*_BY_TIME[:2], ROW)
+            if name != ROW
         }
         series = [narwhals.new_series(name, values, backend=library) for name, values in named.items()]
         return given.with_columns(*series).to_native()
@@ -138,56 +130,6 @@ class Backtest:
     def by_key(self) -> Frame:
         """Figures of each key, the worst first: ``key``, then as in `by_segment`. Weights do not count."""
         return self._framed("key", {"": self._pipeline.quality.groups})
-
-    def by_time(self, every: timedelta | str = "1d") -> Frame:
-        """Figures of each span of time, by when predictions were made: a frame of the caller's library.
-
-        Columns ``time`` (the beginning of the span, UTC), ``predictions``, ``labels`` (of those predictions,
-        whenever they came; weights do not count), ``forecast`` (mean of what was served for them), ``rate``
-        (of label 1), ``gap`` (their difference), ``brier_before``, ``brier_after``, ``log_loss_before`` and
-        ``log_loss_after``; without labels these are NaN. Predictions without a time are left out.
-
-        Parameters
-        ----------
-        every
-            length of a span, above 0: a duration such as ``"1d"``, ``"7d"`` or ``"PT6H"``. Spans begin at
-            multiples of it since 1970.
-
-        Raises
-        ------
-        ValueError
-            if it is no such duration, predictions have no times, or there are many classes.
-        """
-        seconds = duration("every", every, least=1.0)
-        if not self._pipeline.kind.has_maps or "time" not in self._answers.predictions.roles:
-            raise ValueError("figures by time need predictions of two classes, with times")
-        known, answers = self._labels.labels(), self._answers
-        found = np.empty(len(answers.predictions.rows))
-        found[answers.predictions.order] = [known.get(id_, np.nan) for id_ in answers.predictions.ids()]
-        labels = found[answers.column(ROW)]
-        times, scores, served = map(answers.column, _BY_TIME)
-        timed = ~np.isnan(times)
-        times, scores, served, labels = times[timed], scores[timed], served[timed], labels[timed]
-        starts, span = np.unique(np.floor(times / seconds), return_inverse=True)
-        has = ~np.isnan(labels)
-
-        def total(values: Floats) -> Floats:
-            return np.bincount(span[has], values[has], len(starts)).astype(np.float64)
-
-        count = total(np.ones(len(labels)))
-        made: dict[str, Any] = {
-            "time": (starts * seconds * 1000.0).astype("datetime64[ms]"),
-            "predictions": np.bincount(span, minlength=len(starts)),
-            "labels": count.astype(np.int64),
-        }
-        with np.errstate(invalid="ignore"):
-            made |= {"forecast": total(served) / count, "rate": total(labels) / count}
-            made["gap"] = made["forecast"] - made["rate"]
-            for side, forecasts in (("before", scores), ("after", served)):
-                made[f"brier_{side}"] = total((forecasts - labels) ** 2) / count
-            for side, forecasts in (("before", scores), ("after", served)):
-                made[f"log_loss_{side}"] = total(log_losses(labels, forecasts)) / count
-        return self._made(made)
 
     @cached_property
     def rejected(self) -> Frame:

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
-from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin
+from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed, plain_kept
-from streamcal.events.input_checks import InputChecks
 from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
@@ -134,16 +133,6 @@ class FrameSource:
     def moments(self) -> dict[str, float]:
         """Return the time of each id, in seconds."""
         return dict(zip(self.ids(), self._moments()[self.order].tolist(), strict=True))
-
-    def labels(self) -> dict[str, float]:
-        """Return the first label of each id that has one."""
-        checks, found = InputChecks(), dict[str, float]()
-        for start in range(0, len(self), _ROWS):
-            events = self._events(self._part(start, start + _ROWS))
-            for event in checks.decide(events, self._columns.positive):
-                if isinstance(event, LabelEvent | LabelledEvent):
-                    found.setdefault(str(event.id), float(event.label))
-        return found
 
     def seek(self, positions: Positions) -> Positions:  # noqa: ARG002  # nothing is ever resumed
         """Return where reading begins."""

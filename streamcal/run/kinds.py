@@ -83,12 +83,10 @@ class Kind:
         return (value,)
 
     def columns(self, rows: Answers) -> dict[str, Any]:
-        """Return rows of answers as columns: what is served, and score and time as they were taken."""
+        """Return what is served in rows of answers, as columns."""
         parts = rows.parts
         weights = np.concatenate([part.weights[part.which] for part in parts])
         return {
-            "score": np.concatenate([part.scores for part in parts]),
-            "time": np.concatenate([part.times for part in parts]),
             "probability": np.concatenate([part.probabilities for part in parts]),
             "map_version": np.concatenate([np.array(part.versions)[part.which] for part in parts]),
             "weight_0": weights[:, 0],

@@ -2,7 +2,6 @@
 cimport cython
 cimport libc.math as math
 from streamcal.engine cimport event_rules_c
-from streamcal.join.id_table_c cimport hashed, widened
 
 cdef int _OFFSETS, _SLOPES, _SIZE
 cdef const double[::1] _OFFSET_PRECISION, _SLOPE_PRECISION, _PRIOR_VARIANCE, _LOG_OFFSET_PRECISION, _LOG_SLOPE_PRECISION
@@ -33,30 +32,7 @@ cpdef double determinant(
 
 
 cdef double _SLOW, _FAST, _KEPT, _IN_FLIGHT, _FAST_PRECISION, _OWN, _AHEAD, _BEHIND, _VOTES, _MOST_VOTES, _MOST_LABELS, _LEAST
-cdef unsigned long long _NUMBER
-cdef Py_ssize_t _FEWEST
 cdef int _LEAST_LABELS, _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT
-
-
-@cython.final
-cdef class TextTable:
-    cdef Py_ssize_t _count
-    cdef unsigned long long[::1] _slots
-    cdef unsigned long long _mask
-    cdef long long[::1] _ends
-    cdef bytearray _text
-
-    @cython.locals(
-        tag=cython.ulonglong, at=cython.ulonglong, slot=cython.ulonglong, number=Py_ssize_t, other=Py_ssize_t,
-        i=Py_ssize_t, text=cython.p_uchar,
-    )
-    cpdef Py_ssize_t find(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) noexcept
-    @cython.locals(tag=cython.ulonglong, at=cython.ulonglong, end=Py_ssize_t, i=Py_ssize_t, text=cython.p_uchar)
-    cpdef Py_ssize_t add(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
-    @cython.locals(numbers="long long[::1]", i=Py_ssize_t, text=bytes, size=Py_ssize_t)
-    cpdef put(self, list texts)
-    @cython.locals(text=cython.p_uchar)
-    cpdef bytes text(self, Py_ssize_t number)
 
 
 @cython.final
@@ -65,7 +41,7 @@ cdef class Corrections:
     cdef object _read_row
     cdef bint _some_stored
     cdef long long _count, _now
-    cdef TextTable _names
+    cdef dict _places
     cdef float[::1] _rows
     cdef unsigned char[::1] _changed
     cdef long long[::1] _used
@@ -74,16 +50,14 @@ cdef class Corrections:
     cdef double[::1] _terms
 
     cpdef double labels_at(self, Py_ssize_t place) noexcept
-    @cython.locals(data=bytes)
+    @cython.locals(place=Py_ssize_t)
     cpdef Py_ssize_t find(self, name) except -1
     @cython.locals(place=Py_ssize_t)
-    cpdef Py_ssize_t find_bytes(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
+    cdef Py_ssize_t _fetch(self, name) except -1
     @cython.locals(place=Py_ssize_t)
-    cdef Py_ssize_t _fetch(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
+    cdef Py_ssize_t _add(self, name) except -1
     @cython.locals(place=Py_ssize_t)
-    cdef Py_ssize_t _add(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
-    @cython.locals(place=Py_ssize_t)
-    cpdef Py_ssize_t place(self, const unsigned char* data, Py_ssize_t start, Py_ssize_t size) except -1
+    cpdef Py_ssize_t place(self, name) except -1
     @cython.locals(
         row=Py_ssize_t, between=BetweenSegments, first="double[::1]", aa=double, ab=double, bb=double,
         offset_score=double, slope_score=double, a=double, b=double, precision=double, pooled=double, slow=double,
@@ -101,7 +75,7 @@ cdef class Corrections:
         self, Py_ssize_t place, double x, int label, double[::1] read, Py_ssize_t at, double offset,
         double noise, double[::1] then, Py_ssize_t then_at, double then_offset
     )
-    @cython.locals(data=bytes, size=Py_ssize_t, at=Py_ssize_t, place=Py_ssize_t)
+    @cython.locals(data=bytes, names=list, size=Py_ssize_t, at=Py_ssize_t, place=Py_ssize_t)
     cpdef take_changed(self, dict changed, key, int field, Py_ssize_t most)
     @cython.locals(best=double, excess=double, least=double)
     cdef _set_losses(self, Py_ssize_t at, double slow, double fast, double own)
@@ -109,8 +83,6 @@ cdef class Corrections:
     cdef _share(self, Py_ssize_t row)
     @cython.locals(shared=double, k=Py_ssize_t)
     cdef _vote(self, double[::1] weights, Py_ssize_t at)
-
-@cython.locals(row=Py_ssize_t, k=Py_ssize_t, each=Py_ssize_t, aa=double, ab=double, bb=double)
 
 @cython.locals(odds=double)
 cpdef double expit(double logit) noexcept

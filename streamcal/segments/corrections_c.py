@@ -49,7 +49,6 @@ import numpy.typing as npt
 from streamcal.engine import event_rules_c
 from streamcal.errors import DamagedStateError
 from streamcal.events import Kept
-from streamcal.join.id_table_c import hashed, widened
 from streamcal.sketch.decoding import Count, Part, Probability, require, restoring, within
 from streamcal.values import Counts, Floats, shown
 
@@ -200,8 +199,6 @@ _LEAST = 1e-9  # probability
 _LEAST_LABELS = 32  # of a segment that has a vote
 _MOST_LABELS = float(MOST_LABELS)
 
-_NUMBER: Final = (1 << 32) - 1
-_FEWEST: Final = 64  # texts of a new table
 _COLUMNS, _FAST_AT, _LOSSES_AT, _SHARED, _LABELS_AT = COLUMNS, 5, LOSSES_AT, SHARED, LABELS_AT
 
 READ: Final = 9
@@ -225,80 +222,6 @@ class CorrectionsState(Part):
     votes: Annotated[float, msgspec.Meta(ge=FIRST_VOTES, le=MOST_VOTES)]
 
 
-class TextTable:
-    """Different texts as bytes, numbered from 1 on in the order in which they came; none is removed.
-
-    A dictionary of a million texts is a million objects. Here a text takes its bytes and some 20 more.
-    """
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._slots: Any = np.zeros(2 * _FEWEST, np.uint64).data
-        self._mask = 2 * _FEWEST - 1
-        self._ends: Any = np.zeros(_FEWEST + 1, np.int64).data
-        self._text = bytearray(16 * _FEWEST)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def find(self, data: Sequence[int], start: int, size: int) -> int:
-        """Return the number of ``data[start : start + size]``, bytes; 0 if it has none."""
-        tag = hashed(data, start, size) >> 32
-        at = tag & self._mask
-        text = self._text
-        while True:
-            slot = self._slots[at]
-            if not slot:
-                return 0
-            if slot >> 32 == tag:
-                number: int = slot & _NUMBER
-                other = self._ends[number - 1]
-                if self._ends[number] - other == size:
-                    i = 0
-                    while i < size and text[other + i] == data[start + i]:
-                        i += 1
-                    if i == size:
-                        return number
-            at = (at + 1) & self._mask
-
-    def add(self, data: Sequence[int], start: int, size: int) -> int:
-        """Return a new number of a text that has none."""
-        if 3 * self._count >= 2 * self._mask:
-            self._slots = widened(self._slots)
-            self._mask = len(self._slots) - 1
-        if self._count + 1 == len(self._ends):
-            self._ends = _grown(self._ends)
-        end = self._ends[self._count]
-        if end + size > len(self._text):
-            self._text.extend(bytes(len(self._text) // 2 + size))
-        text = self._text
-        for i in range(size):
-            text[end + i] = data[start + i]
-        self._count += 1
-        self._ends[self._count] = end + size
-        tag = hashed(data, start, size) >> 32
-        at = tag & self._mask
-        while self._slots[at]:
-            at = (at + 1) & self._mask
-        self._slots[at] = tag << 32 | self._count
-        return self._count
-
-    def put(self, texts: Sequence[bytes]) -> Counts:
-        """Return the number of each text, int64[n]; those that have none get one."""
-        found = np.empty(len(texts), np.int64)
-        numbers: Any = found.data
-        for i in range(len(texts)):
-            text = texts[i]
-            size = len(text)
-            numbers[i] = self.find(text, 0, size) or self.add(text, 0, size)
-        return found
-
-    def text(self, number: int) -> bytes:
-        """Return the text with a number."""
-        text = self._text
-        return bytes(text[self._ends[number - 1] : self._ends[number]])
-
-
 class Corrections:
     """Corrections of the values of one field; a value is a text, or None where the field is missing.
 
@@ -318,12 +241,10 @@ class Corrections:
         self._votes = _VOTES
         self._terms: Any = np.empty(SUMS).data
 
-    def _begin(self, names: Sequence[bytes], rows: Any) -> None:
+    def _begin(self, names: Sequence[Name], rows: Any) -> None:
         """Hold these rows in memory, those of names at the places from 1 on."""
         # Place 0 is of all values without labels: a row of zeros.
-        self._names = TextTable()
-        for name in names:
-            self._names.add(name, 0, len(name))
+        self._places = {name: place for place, name in enumerate(names, 1)}
         self._rows: Any = rows
         capacity = len(rows) // _COLUMNS
         self._changed: Any = np.zeros(capacity, np.uint8).data
@@ -343,44 +264,38 @@ class Corrections:
 
     def find(self, name: Name) -> int:
         """Return the place of a value; 0: it has no labels."""
-        data = as_bytes(name)
-        return self.find_bytes(data, 0, len(data))
-
-    def find_bytes(self, data: Sequence[int], start: int, size: int) -> int:
-        """Return the place of the value that is ``as_bytes`` in ``data[start : start + size]``."""
-        place: int = self._names.find(data, start, size)
+        place = self._places.get(name, 0)
         if not place:
-            return self._fetch(data, start, size) if self._some_stored else 0
+            return self._fetch(name) if self._some_stored else 0
         self._used[place] = self._now
         return place
 
-    def _fetch(self, data: Any, start: int, size: int) -> int:
+    def _fetch(self, name: Name) -> int:
         """Return the place of a value that may be in the store."""
-        name = as_name(data[start : start + size])
         found = self._read_row(name)
         if found is None:
             return 0
         with restoring(f"the correction of segment {name!r}"):
             row = np.frombuffer(found, np.float32)
             require(len(row) == _COLUMNS, f"{len(row)} numbers")
-        place = self._add(data, start, size)
+        place = self._add(name)
         np.asarray(self._rows)[_COLUMNS * place : _COLUMNS * (place + 1)] = row
         return place
 
-    def _add(self, data: Sequence[int], start: int, size: int) -> int:
+    def _add(self, name: Name) -> int:
         """Return a new place."""
-        place: int = self._names.add(data, start, size)
+        place = self._places[name] = len(self._places) + 1
         if _COLUMNS * place == len(self._rows):
             self._rows = _grown(self._rows)
             self._changed, self._used = _grown(self._changed), _grown(self._used)
         self._used[place] = self._now
         return place
 
-    def place(self, data: Sequence[int], start: int, size: int) -> int:
-        """Return the place of a value, which gets one if it has none; parameters as of `find_bytes`."""
-        place = self.find_bytes(data, start, size)
+    def place(self, name: Name) -> int:
+        """Return the place of a value, which gets one if it has none."""
+        place = self.find(name)
         if not place:
-            place = self._add(data, start, size)
+            place = self._add(name)
             self._count += 1
         return place
 
@@ -527,10 +442,8 @@ class Corrections:
 
     def to_state(self) -> CorrectionsState:
         """Return the state; it does not depend on the order in which values first came."""
-        held = range(1, len(self._names) + 1) if self._read_row is None else ()
-        places = {as_name(self._names.text(place)): place for place in held}
-        names = sorted(places, key=order)
-        rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[places[name] for name in names]]
+        names = sorted(self._places if self._read_row is None else (), key=order)
+        rows = np.asarray(self._rows).reshape(-1, _COLUMNS)[[self._places[name] for name in names]]
         first, evidence = np.asarray(self._first).tolist(), self.between.evidence
         return CorrectionsState(self._count, names, rows.ravel(), evidence, first, self._votes)
 
@@ -544,28 +457,28 @@ class Corrections:
         self._now += 1
         marks, held = np.asarray(self._changed), np.asarray(self._rows).reshape(-1, _COLUMNS)
         marks[0] = 0
-        places = np.flatnonzero(marks)
+        places, names = np.flatnonzero(marks), [None, *self._places]
         data, size, at = held[places].tobytes(), _COLUMNS * held.itemsize, 0
         marks[places] = 0
         for place in places.tolist():
-            changed[key, field, as_name(self._names.text(place))] = data[at : at + size]
+            changed[key, field, names[place]] = data[at : at + size]
             at += size
-        if len(self._names) > most:
+        if len(self._places) > most:
             self._some_stored = True
-            used, kept = np.asarray(self._used)[: len(self._names) + 1], max(3 * most // 4, 1)
+            used, kept = np.asarray(self._used)[: len(names)], max(3 * most // 4, 1)
             latest = np.sort(np.argpartition(used[1:], -kept)[-kept:] + 1)
-            names = [self._names.text(place) for place in latest.tolist()]
-            stamps = used[latest]
-            self._begin(names, _rows(len(names) + 1, held[[0, *latest.tolist()]].ravel()))
+            stamps, rows = used[latest], held[[0, *latest.tolist()]]
+            self._begin([names[place] for place in latest.tolist()], _rows(len(rows), rows.ravel()))
             np.asarray(self._used)[1:] = stamps
 
     def restore(self, state: CorrectionsState) -> None:
         """Set the state; raise ValueError if it cannot be one."""
-        names, count = [*map(as_bytes, state.names)], len(state.names)
+        count = len(state.names)
         require(len(state.rows) == _COLUMNS * count, f"{len(state.rows)} numbers of {count} segments")
         within(state.rows[_LABELS_AT::_COLUMNS], 1, _MOST_LABELS, "labels of segments")
         rows = _rows(max(8, count + 1), np.append(np.zeros(_COLUMNS, np.float32), state.rows))
-        self._begin(names, rows)
+        self._begin(state.names, rows)
+        require(len(self._places) == count, "a segment twice")
         self._count = state.count
         self._some_stored = self._read_row is not None and state.count > count
         np.asarray(self._changed)[1 : count + 1] = 1  # these are not in the store, if there is one
@@ -737,7 +650,7 @@ class Fields:
         for i in range(count):
             field, data = self.fields[i], as_bytes(names[i])
             delta = _NONE if own is None else own[i]
-            field.read(field.find_bytes(data, 0, len(data)), x, delta, read, 0)
+            field.read(field.find(names[i]), x, delta, read, 0)
             added += read[0]
             at = 1 + _TERMS * i
             row[at], row[at + 1], row[at + 2] = read[0], read[1], read[2]
@@ -803,7 +716,7 @@ class Fields:
         at = sizes + 2 * count
         for i in range(count):
             field, size = self.fields[i], size_of(given, sizes + 2 * i)
-            self._places[i] = field.place(given, at, size)
+            self._places[i] = field.place(as_name(given[at : at + size]))
             at += size
         before, now, noise = self._sums(logit, x)
         common = self._score / (self._information + _COMMON_PRECISION)

@@ -142,7 +142,7 @@ def test_labels_count_for_less_the_more_of_their_segment_came_since_the_predicti
     saved = []
     for since in (0.0, 20.0, 60.0):
         field, read = Corrections(), np.zeros(READ)
-        place = field.place(b"x", 0, 1)
+        place = field.place("x")
         for _ in range(60):
             field.read(place, 0.0, float("nan"), read, 0)
             field.learn(place, 0.0, 1, read, 0, 0.0, 0.0, np.array([0.0, 0.0, 0.0, np.nan, 1e9]), 0, 0.0)

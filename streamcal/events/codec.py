@@ -35,7 +35,7 @@ from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
 
-_BREAK, _BRACE, _BACKSLASH, _DELETE = b"\n{\\\x7f"
+_BACKSLASH, _DELETE = b"\\\x7f"
 _MOST_IGNORED: Final = 16
 _ODD: Final = 16  # of so many lines, one may be in no plain form
 _LONGEST_ODD: Final = 1 << 16  # bytes of such a line
@@ -86,8 +86,7 @@ class JsonDecoder:
     def _prepare(self) -> None:
         """Make the decoders of the quick way."""
         wire = _wire_type(self._names, self._fields.scores.wire, self._keep, self._ignored)
-        decoder = msgspec.json.Decoder(wire)
-        self._decode, self._decode_lines = decoder.decode, decoder.decode_lines
+        self._decode = msgspec.json.Decoder(wire).decode
         fields = [*(self._names[role] for role in FIELDS), *self._keep, *self._ignored]
         self._reader = LineReader(fields, is_target=self._domain == "target")
 
@@ -100,12 +99,11 @@ class JsonDecoder:
             self._ignored += sorted(new)
             self._prepare()
 
-    def _count(self, wires: Sequence[Any]) -> None:
+    def _count(self, wire: Any) -> None:
         """Count the unknown fields that the quick way has skipped."""
         for index, name in enumerate(self._ignored):
-            found = list(map(attrgetter(f"ignored_{index}"), wires))
-            if present := len(found) - found.count(msgspec.UNSET):
-                self.unknown_fields[name] += present
+            if getattr(wire, f"ignored_{index}") is not msgspec.UNSET:
+                self.unknown_fields[name] += 1
 
     def decode(self, raw: bytes) -> Event | Malformed:
         """Return the event of one line, or why it is not one; never raises on bad input."""
@@ -117,30 +115,21 @@ class JsonDecoder:
                 return self._decode_slowly(raw)
             event: Event | None = self._event(wire)
             if event is not None and (_has_plain_text(raw) or _is_plain(event)):
-                if self._ignored:
-                    self._count([wire])
+                self._count(wire)
                 return event
         return self._decode_slowly(raw)
 
-    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Sequence[Event | Malformed] | None:
+    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Block | None:
         """Return the events of a block of lines, one per line, or None if the lines need `decode` each.
 
-        They do if a line is blank, is not an event, or has a rare form. Many lines in the plain form of
-        `LineReader` give a `Block`; with ``rejects``, some of them may have another form, or be no events.
+        They do if they are few, or one is blank, is not an event, or has another form than that of
+        `LineReader`; with ``rejects``, some of many lines may.
         """
-        if not self._in_columns:
-            return None
-        breaks = np.frombuffer(block, np.uint8) == _BREAK
-        lines = int(np.count_nonzero(breaks)) + (not block.endswith(b"\n"))
-        found: Sequence[Event | Malformed] | None = None
-        if lines >= FEWEST and self._reader.usable:
-            found = self._columns_of(block, lines, lines // _ODD if rejects and self._takes_labels else 0)
-        return self._events_of(block, lines) if found is None else found
-
-    def _columns_of(self, block: bytes, lines: int, most: int) -> Block | None:
-        """Return lines as columns, if at most so many are not plain."""
         reader, kept = self._reader, None
-        odd = reader.read(block, lines, most)
+        lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        if lines < FEWEST or not (self._in_columns and reader.usable):
+            return None
+        odd = reader.read(block, lines, lines // _ODD if rejects and self._takes_labels else 0)
         if odd is None:
             return None
         texts = [block[start:end].removesuffix(b"\n").removesuffix(b"\r") for _, start, end in odd]
@@ -175,27 +164,6 @@ class JsonDecoder:
         found.others = others = {line: self.decode(text) for (line, *_), text in zip(odd, texts, strict=True)}
         found.times[[*others]] = np.array([other.time for other in others.values()], np.float64)
         return found
-
-    def _events_of(self, block: bytes, lines: int) -> list[Event] | None:
-        """Return lines as events, if each is one in a usual form."""
-        text = np.frombuffer(block, np.uint8)
-        breaks = np.flatnonzero(text == _BREAK)
-        # The decoder accepts several values on one line; a line break before every brace rules that out.
-        begun = block.startswith(b"{") + np.count_nonzero(text[breaks[: lines - 1] + 1] == _BRACE)
-        if begun != np.count_nonzero(text == _BRACE):
-            return None
-        try:
-            wires = self._decode_lines(block)
-            check_repeated(block)
-            found = list(map(self._event, wires))
-        except Exception:  # whatever it is, the lines are decoded one by one
-            return None
-        events = [event for event in found if event is not None]
-        if len(events) != lines or not (_has_plain_text(block) or all(map(_is_plain, events))):
-            return None
-        if self._ignored:
-            self._count(wires)
-        return events
 
     def _made(self, wire: Any, also_kept: Kept = ()) -> Event | None:
         """Return the event, or None if the slow path must decide."""
@@ -318,7 +286,7 @@ class CsvDecoder(TableFields):
         except Exception as error:  # the boundary: no text may end a run
             return malformed(error, raw)
 
-    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Sequence[Event] | None:  # noqa: ARG002  # as `JsonDecoder` has it
+    def decode_lines(self, block: bytes, *, rejects: bool = False) -> Block | None:  # noqa: ARG002  # as `JsonDecoder` has it
         """Return None: rows need `decode` each."""
         return None
 

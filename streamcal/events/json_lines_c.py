@@ -156,6 +156,8 @@ class LineReader:
                 if first != _ZERO and first != _ZERO + 1:
                     return -1
                 self._label[line], has_label, at = first - _ZERO, True, start + 1
+                if text[at] == _POINT and text[at + 1] == _ZERO:  # as of a column with gaps
+                    at += 2
             elif first == _N:
                 at = _behind(text, start, _NULL, 4)
             elif field == _TIME:

@@ -112,7 +112,8 @@ def test_blocks_of_predictions_and_of_labels_may_alternate() -> None:
         (predictions, wanted),
     ]:
         found = decoder.decode_lines(block)
-        assert (found if found is None else list(found)) == events
+        assert found is None or list(found) == events
+        assert events is None or [decoder.decode(line) for line in block.splitlines()] == events
 
 
 def test_csv_rows() -> None:

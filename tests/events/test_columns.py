@@ -6,6 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from streamcal import LabelEvent, LabelledEvent, PredictionEvent
+from streamcal.events.blocks import FEWEST
 from streamcal.events.codec import CsvDecoder, JsonDecoder, Malformed
 from streamcal.events.columns import Columns
 from streamcal.events.fields import OtherLabel
@@ -21,8 +22,8 @@ def test_json_fields_by_other_names() -> None:
     label = b'{"request id":"a","outcome":1,"ts":9}'
     wanted = [PredictionEvent("a", 0.5, 7.0, "s", kept=("DE", 1.5)), LabelEvent("a", 1, 9.0)]
     assert [decoder.decode(prediction), decoder.decode(label)] == wanted
-    assert list(decoder.decode_lines(prediction + b"\n" + prediction + b"\n") or ()) == wanted[:1] * 2
-    assert decoder.decode_lines(prediction + b"\n" + label + b"\n") == wanted
+    lines = [prediction, label] * FEWEST
+    assert list(decoder.decode_lines(b"\n".join(lines)) or ()) == wanted * FEWEST
     both = decoder.decode(b'{"prob":0.5,"outcome":0,"n":null,"zzz":3}')
     assert both == LabelledEvent(0.5, 0, kept=(None, None))
     assert decoder.unknown_fields == {"zzz": 1}

@@ -21,7 +21,10 @@ STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""
 
 STRIDE_AT_ONCE: Final = 16
-"""The longest step while most labels come before the next step: what they teach is of use at once."""
+"""The longest step while most labels come before the next step: what they teach is of use at once.
+
+Steps of 64 would add .8 % to the losses then, and 11 % where a stream changes fast. Steps of a quarter of the
+delay would add as much where delays are exponential: many labels come early."""
 
 _FIRST_STEP: Final = 8
 

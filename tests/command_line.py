@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamcal.testing import NormalPair
-from tests.forks import forked
+from tests.forks import command, forked
 
 STREAMCAL = [sys.executable, "-c", "from streamcal.cli.app import main; main()"]
 
@@ -55,9 +55,15 @@ def in_process(*arguments: object, status: int | None = None) -> Any:
 
 def in_shell(code: str, folder: Path) -> str:
     """Run a script in a folder, with the command line on its path, which must succeed; return its output."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    own, server = command()
+    path = os.pathsep.join([str(own), str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
-        ["bash", "-euc", code], cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True
+        ["bash", "-euc", code],
+        cwd=folder,
+        env=os.environ | {"PATH": path},
+        pass_fds=[server],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

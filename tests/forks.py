@@ -11,10 +11,12 @@ import gc
 import json
 import os
 import selectors
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -85,6 +87,31 @@ def forked(
             process.kill()
             raise
     return process.returncode, out, err
+
+
+_COMMAND: Final = """#!{python} -IS
+import json, os, signal, socket, sys
+
+server, (ours, theirs) = socket.socket(fileno={server}), socket.socketpair()
+request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}
+socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2, theirs.fileno()])
+theirs.close()
+process = int(server.recv(64))
+signal.signal(signal.SIGTERM, lambda number, _: os.kill(process, number))
+ended = os.waitstatus_to_exitcode(int(ours.recv(64)))
+sys.exit(ended if ended >= 0 else 128 - ended)
+"""
+
+
+@cache
+def command() -> tuple[Path, int]:
+    """Return the folder of a program ``streamcal`` that runs in forks, and the descriptor that it needs."""
+    server, folder = _server().fileno(), Path(tempfile.mkdtemp(prefix="streamcal-"))
+    atexit.register(shutil.rmtree, folder)
+    program = folder / "streamcal"
+    program.write_text(_COMMAND.format(python=sys.executable, server=server))
+    program.chmod(0o755)
+    return folder, server
 
 
 @cache

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import random
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from streamcal_connectors.sqlite.store import SqliteConnector
 
 from streamcal import JoinConfig, LabelEvent, LabelledEvent, PredictionEvent, Recalibrated
 from streamcal.engine.emissions import Emission, Rejected
@@ -21,7 +19,6 @@ from streamcal.join.id_table_c import EARLY, ENDED, WAITING, IdTable
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts, Joined, JoinState
 from streamcal.join.packs import Pack
-from streamcal.run.ports import Change
 from tests.join.recorder import (
     EVENTS,
     Early,
@@ -32,7 +29,6 @@ from tests.join.recorder import (
     entries_of,
     entry_of,
     put,
-    stored_entries,
 )
 from tests.memory import write
 from tests.nightly import one_in
@@ -200,16 +196,6 @@ def test_nothing_is_silent(events: list[Event], max_pending: int) -> None:
     assert c.conflicting <= c.duplicate
 
 
-@given(EVENTS, st.integers(0, 60))
-def test_a_restored_join_goes_on_the_same(events: list[Event], cut: int) -> None:
-    whole, _, out = drive(events, label_ttl=10.0)
-    part, _, before = drive(events[:cut], label_ttl=10.0)
-    restored = Join.from_bytes(part.to_bytes(), part.config)
-    after = [o for event in events[cut:] for o in emissions(restored, event, Recorder())]
-    assert before + after == out
-    assert restored.to_bytes() == whole.to_bytes()
-
-
 # The join's rows by id, and what a store has of them: a join that resumes equals one that never stopped
 
 
@@ -311,51 +297,3 @@ def test_a_time_that_is_none_does_not_move_the_clock() -> None:
     join.move_to(5.0)
     join.move_to(math.nan)
     assert join.time == 5.0
-
-
-def random_events(rng: random.Random, count: int) -> list[Event]:
-    """Return a stream in which every outcome of the join occurs."""
-    events: list[Event] = []
-    for i in range(count):
-        id_, time = f"é{rng.randrange(count // 2)}", float(i + rng.randrange(-20, 20))
-        kind = rng.random()
-        if kind < 0.5:
-            events.append(PredictionEvent(id_, rng.random(), time, rng.choice([None, "k"])))
-        elif kind < 0.95:
-            events.append(LabelEvent(id_, rng.randrange(2), time if rng.random() < 0.9 else None))
-        else:
-            events.append(LabelledEvent(rng.random(), rng.randrange(2), id_, time))
-    return events
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("seed", "options"),
-    one_in(2, [(0, {}), (1, {}), (2, {"missing_labels": "negative", "label_delay_limit": 40.0})]),
-)
-def test_a_join_resumes_from_sqlite(tmp_path: Path, seed: int, options: dict[str, Any]) -> None:
-    rng = random.Random(seed)
-    config = JoinConfig(label_ttl=700.0, max_pending=rng.choice([90, 10_000]), **options)
-    plain, stored = Join(config), Join(config)
-    learned = Recorder(), Recorder()
-    store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
-    events = random_events(rng, 4000)
-    while events:
-        cut = rng.randrange(1, 300)
-        batch, events = events[:cut], events[cut:]
-        for event in batch:
-            assert emissions(stored, event, learned[1]) == emissions(plain, event, learned[0])
-        store.commit(Change({}, b"{}", {}, {}, (), (), packs=stored.changes()))
-        if rng.random() < 0.2:  # as after a crash
-            store.close()
-            store = SqliteConnector().store(str(tmp_path / "s.db"), read_only=False)
-            stored = Join(config, again(stored.state))
-            stored.load(store.load().packs)
-        assert stored.state == plain.state
-    assert learned[0].learned == learned[1].learned
-    counts = msgspec.structs.asdict(plain.counts)
-    absent = {"implied", "contradicted"} if config.missing_labels == "drop" else {"expired"}
-    assert {name for name, count in counts.items() if not count} <= absent, counts
-    entries = [pair for queue in (EARLY, WAITING, ENDED) for pair in entries_of(plain, queue)]
-    assert stored_entries(store.load()) == entries
-    store.close()

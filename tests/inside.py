@@ -23,3 +23,9 @@ def labels_of(engine: Recalibrator | Engine, domain: Domain) -> ScoreSketch:
     inside = engine._engine if isinstance(engine, Recalibrator) else engine
     inside._versions.flush(domain)
     return (inside._target if domain == "target" else inside._source).log.sketch
+
+
+def segments_of(engine: Recalibrator) -> set[str | None]:
+    """Return the values with labels of the first field of segments."""
+    field, *_ = engine._engine.segments.corrections.fields  # type: ignore[attr-defined]
+    return set(field.to_state().names)

@@ -18,7 +18,7 @@ from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Predictio
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.segments.corrections_c import TERMS, Name, codes_of, name_of, names_of
 from streamcal.segments.segment_map import segment_map
-from streamcal.segments.segments import SegmentCorrection, Segments, listed, of_frame
+from streamcal.segments.segments import Segments, listed, of_frame
 from streamcal.sketch import checks
 from streamcal.values import Counts, Floats, Labels, shown
 
@@ -251,33 +251,6 @@ class SegmentView:
             (field.offset_precision**-0.5, field.slope_precision**-0.5, field.share) for field in between
         ]
         return dict(zip(self.fields, found, strict=True))
-
-    @property
-    def centre(self) -> float:
-        """Logit of the pooled probability at which slopes add nothing."""
-        return self._segments.corrections.centre
-
-    @property
-    def farthest(self) -> float:
-        """Distance of the logit from the centre, beyond which slopes add no more."""
-        return self._segments.corrections.farthest
-
-    def corrections(self) -> list[SegmentCorrection]:
-        """Return a row for each segment with labels: what is added to the logit of the pooled probability.
-
-        Raises
-        ------
-        ValueError
-            if a segment has an engine of its own: a row does not say what that adds.
-        """
-        rows = self._segments.table()
-        for row in rows:
-            if len(self.fields) == 1 and self._segments.has_own((row.segment,)):
-                raise ValueError(
-                    f"segment {shown(row.segment)} has an engine of its own, which no row can say; with"
-                    " own_engines=0 there is none"
-                )
-        return rows
 
     def map_for(self, segments: object) -> RecalibrationMap:
         """Return one portable map for one segment: the map of all, then the corrections.

@@ -9,7 +9,7 @@ its prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -25,22 +25,6 @@ ReadRow = Callable[[int, Name], bytes | None]
 
 _MOST_FIELDS: Final = 64
 _MOST_ENGINES: Final = 65_536
-_NOBODY: Final = "\0" * 4097  # longer than a name
-
-
-NEAREST: Final = 1e-9
-"""Distance of probabilities from 0 and 1 in logits, at least."""
-
-
-class SegmentCorrection(NamedTuple):
-    """Correction of one segment: offset_ + slope · x on the logit, x the logit less its centre."""
-
-    field: str
-    segment: str | None
-    """Value of the field; None: it is missing."""
-    labels: int
-    offset_: float
-    slope: float
 
 
 class SegmentsState(msgspec.Struct):
@@ -98,17 +82,6 @@ class Segments:
     def own_served(self, name: Name) -> ServedMap | None:
         """Return the map that the own engine of a value serves; None if it has none that forecasts."""
         return self._own.served((0, name))
-
-    def table(self) -> list[SegmentCorrection]:
-        """Return the corrections as they are served now, without own engines."""
-        rows, centre = list[SegmentCorrection](), self.corrections.centre
-        for at, (field, each) in enumerate(zip(self.names, self.corrections.fields, strict=True)):
-            for name in each.to_state().names:
-                names: list[Name] = [_NOBODY] * len(self.names)
-                names[at] = name
-                offset, further = (self.corrections.added(centre + x, names)[at] for x in (0.0, 1.0))
-                rows.append(SegmentCorrection(field, name, each.labels(name), offset, further - offset))
-        return rows
 
     def carry(self, score: float, pooled: float, names: Sequence[Name], given: bytes) -> bytes:
         """Return the values of the fields and the forecast for a score, see the module.

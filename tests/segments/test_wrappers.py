@@ -6,7 +6,6 @@ import pickle
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 from river import base
 from sklearn.base import clone
@@ -51,8 +50,6 @@ def test_river() -> None:
     assert isinstance(stage.clone(), base.Classifier)
     assert stage.clone().segments == FIELDS
     assert stage.engine.target.labels == 3000
-    ones = [stage.predict_proba_one(row)[True] for row in rows[:20]]
-    np.testing.assert_array_equal(stage.predict_proba_many(pl.from_pandas(frame[:20]))["True"], ones)
     with pytest.raises(ValueError, match="weights other than 1: corrections of segments take every"):
         stage.learn_one(rows[0], True, w=2)
 

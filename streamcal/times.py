@@ -214,20 +214,21 @@ def as_timedelta(value: timedelta | str) -> timedelta:
     raise ValueError(f"must be a duration such as {_DURATIONS}")
 
 
-def duration(name: str, value: timedelta | str, *, least: float = 0.0) -> float:
+def duration(name: str, value: timedelta | str) -> float:
     """Return a duration in seconds.
 
     Raises
     ------
     ValueError
-        if it is none, or less than so many seconds; ``name`` is that of the argument.
+        if it is none, or negative; ``name`` is that of the argument.
     """
     with suppress(ValueError):
         seconds = as_timedelta(value).total_seconds()
-        if seconds >= least:
+        if seconds >= 0.0:
             return seconds
-    most = f" of at least {show_duration(least)}"
-    raise ValueError(f"{name} must be a duration{most}, such as {_DURATIONS}, got {shown(value)}")
+    raise ValueError(
+        f"{name} must be a duration of at least 0 seconds, such as {_DURATIONS}, got {shown(value)}"
+    )
 
 
 def _number(value: object) -> float | None:

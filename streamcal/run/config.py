@@ -147,45 +147,33 @@ class RunConfig(_Options):
     decision: DecisionConfig = DecisionConfig()
 
     @model_validator(mode="after")
-    def _decides_two_classes(self) -> Self:
-        if self.decision.rule is not None and self.columns.classes:
+    def _go_together(self) -> Self:
+        classes, fields = self.columns.classes, self.segments.fields
+        weights = [role for role in WEIGHTS if role in self.columns.names]
+        is_sampled = self.sampling.sampler is not None
+        if self.decision.rule is not None and classes:
             raise ValueError(
                 "[decision] is for two classes, and [columns] classes has more: decide by the rows"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _reads_segments(self) -> Self:
-        for role in WEIGHTS:
-            if role in self.columns.names and self.segments.fields:
-                raise ValueError(
-                    f"[columns] {role} and [segments] fields exclude each other: corrections of segments take"
-                    " every label once"
-                )
-        names = [field.name for each in self.added() for field in each.fields]
-        if taken := [name for name in self.columns.keep if names.count(name) > 1]:
-            raise ValueError(f"rows get a field {taken[0]!r} of their own: leave it out of [columns] keep")
-        if self.intervals.probability is not None and (self.columns.classes or self.segments.fields):
+        if self.intervals.probability is not None and (classes or fields):
             raise ValueError(
                 "[intervals] is for one score and two classes: leave it out with classes or segments"
             )
-        if self.sampling.sampler is not None:
-            self._check_sampling()
-        object.__setattr__(self, "columns", self.columns.with_segments(self.segments.fields))
-        return self
-
-    def _check_sampling(self) -> None:
-        """Raise ValueError if another option does not go with a budget of labels."""
-        for role in WEIGHTS:
-            if role in self.columns.names:
-                raise ValueError(f"[sampling] draws propensities of its own: leave out [columns] {role}")
-        if self.segments.fields:
+        if is_sampled and weights:
+            raise ValueError(f"[sampling] draws propensities of its own: leave out [columns] {weights[0]}")
+        if fields and (is_sampled or weights):
+            other = "[sampling]" if is_sampled else f"[columns] {weights[0]}"
             raise ValueError(
-                "[sampling] and [segments] fields exclude each other: corrections of segments take every"
-                " label once"
+                f"{other} and [segments] fields exclude each other: corrections of segments take every label"
+                " once"
             )
-        if why := self.engines.config.why_unweighted:
+        if is_sampled and (why := self.engines.config.why_unweighted):
             raise ValueError(f"[sampling] makes labels count for others: {why}")
+        names = [field.name for each in self.added() for field in each.fields]
+        if taken := [name for name in self.columns.keep if names.count(name) > 1]:
+            raise ValueError(f"rows get a field {taken[0]!r} of their own: leave it out of [columns] keep")
+        object.__setattr__(self, "columns", self.columns.with_segments(fields))
+        return self
 
     def of_shard(self, shards: int) -> Self:
         """Return the options of one of so many runs: each has an equal part of a number in a day.

@@ -30,7 +30,7 @@ from streamcal.engine.config import (
 from streamcal.engine.emissions import DriftAlarm, Emission, Mixing, Rejected
 from streamcal.engine.engine import DomainSummary, Engine
 from streamcal.engine.state import pack, unpack
-from streamcal.engine.stepping_c import emitted, lacks_time, refuses_weight, step
+from streamcal.engine.stepping_c import emitted, refused, step
 from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Event
 from streamcal.events.codes import Refusal
@@ -146,7 +146,6 @@ class Recalibrator:
         self._join, self._engine_of = join, lambda _: engine
         self._lock = RLock()  # of whatever changes the state
         self._seeks_source = engine.config.needs_source
-        self._may_refuse = engine.config.why_unweighted is not None or join.matures
 
     def __repr__(self) -> str:
         source, target = self.source, self.target
@@ -607,12 +606,9 @@ class Recalibrator:
             as `learn_one`.
         """
         event = self._calls.event(event)
-        given = event.time
-        refused = None if given is not None else lacks_time(event, self.config)
-        if refused is None and self._may_refuse:
-            refused = self._join.refuses(event) or refuses_weight(event, self.config)
-        if refused is not None:
-            raise ValueError(refused.reason)
+        given, why = event.time, refused(event, self.config, self._join)
+        if why is not None:
+            raise ValueError(why.reason)
         self._lock.acquire()
         try:
             if given is not None:

@@ -92,7 +92,8 @@ class Engine(EventRules):
     @property
     def mixing(self) -> Mixing | None:
         """Weights of the candidates; None in other modes than ``auto``, and before its first step."""
-        return self._versions.mixing
+        mixed = self._versions.mixed
+        return None if mixed is None else mixed.mixing
 
     @property
     def source(self) -> DomainSummary:
@@ -249,32 +250,6 @@ class Engine(EventRules):
         scores, labels = [event.score for event in events], [event.label for event in events]
         self.learn_many(np.array(scores), np.array(labels, np.int8), events[0].domain, times, None, weights)
 
-    def _learn_many(
-        self,
-        scores: Floats,
-        labels: Labels,
-        domain: Domain,
-        times: Floats | None,
-        prediction_index: Counts | None,
-        weights: Floats,
-    ) -> None:
-        """Learn labels that do not wait."""
-        known = self._target if domain == "target" else self._source
-        size, start = len(scores), 0
-        last = self._versions.last_version(domain, size)
-        for cut in known.pane_cuts(size, times):
-            if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
-                last = min(last, known.n + 1)
-            while start < cut:
-                until = known.remaining if self._in_turn else self._versions.labels_until_due(domain)
-                end = min(cut, start + max(1, until))
-                part, start = slice(start, end), end
-                number = None if prediction_index is None else prediction_index[part]
-                known.extend(scores[part], labels[part], number, weights[part])
-                if known.n >= self._stop(domain):
-                    self._catch_up(domain, forms=known.n >= last)
-        self.served.forget_weights()
-
     def learn_sketch(self, sketch: ScoreSketch, domain: Domain) -> None:
         """Learn labels that were counted elsewhere; see `Recalibrator.learn_sketch`."""
         if sketch.n:
@@ -396,13 +371,6 @@ class Engine(EventRules):
         state.versions = decoded(versions, VersionsState, "map versions") if versions else None
         with restoring("not the state of an engine"):
             return cls(_read_options(options), key, state)
-
-    # Inside
-
-    def _stop(self, domain: Domain) -> int:
-        """Return the label count at which something is due."""
-        stop: int = self._target_stop if domain == "target" else self._source_stop
-        return stop
 
 
 def seen_in_call(size: int, known: int) -> Counts:

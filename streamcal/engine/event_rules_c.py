@@ -527,8 +527,22 @@ class EventRules:
         prediction_index: Counts | None,
         weights: Floats,
     ) -> None:
-        """Learn labels that do not wait, see `streamcal.engine.engine.Engine`."""
-        raise NotImplementedError
+        """Learn labels that do not wait."""
+        known = self._target if domain == "target" else self._source
+        size, start = len(scores), 0
+        last = self._versions.last_version(domain, size)
+        for cut in known.pane_cuts(size, times):
+            if known.windowed and self._turn(domain, known, None if times is None else float(times[start])):
+                last = min(last, known.n + 1)
+            while start < cut:
+                until = known.remaining if self._in_turn else self._versions.labels_until_due(domain)
+                end = min(cut, start + max(1, until))
+                part, start = slice(start, end), end
+                number = None if prediction_index is None else prediction_index[part]
+                known.extend(scores[part], labels[part], number, weights[part])
+                if known.n >= (self._target_stop if domain == "target" else self._source_stop):
+                    self._catch_up(domain, forms=known.n >= last)
+        self.served.forget_weights()
 
     def learn_usual(
         self,

@@ -24,7 +24,7 @@ from streamcal.delayed.label_release_c import LabelRelease
 from streamcal.engine.complete_cohorts import CompleteCohorts
 from streamcal.engine.config import Mode, RecalibratorConfig
 from streamcal.engine.domain_labels import DomainLabels
-from streamcal.engine.emissions import DriftAlarm, Mixing
+from streamcal.engine.emissions import DriftAlarm
 from streamcal.engine.mixture_controller import MixtureController
 from streamcal.engine.schedule import GROWTH, NEVER, Schedule, VersionCounts
 from streamcal.engine.unlabelled_scores import UnlabelledScores
@@ -137,11 +137,6 @@ class MapVersions:
         self._serve(base)
 
     # What there is
-
-    @property
-    def mixing(self) -> Mixing | None:
-        """Weights of the candidates; None in other modes than ``auto``, and before its first step."""
-        return None if self._auto is None else self._auto.mixing
 
     @property
     def mixed(self) -> Mixed | None:

@@ -15,7 +15,7 @@ from streamcal.engine.unlabelled_scores import UnlabelledScores
 from streamcal.mixture.evidence import Evidence
 from streamcal.mixture.mixture import Mixture
 from streamcal.mixture.snapshots import next_step
-from streamcal.mixture.table import Mixed, Mixing
+from streamcal.mixture.table import Mixed
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
 
@@ -67,22 +67,12 @@ class MixtureController:
         return 0 if self.mixture is None else self.mixture.steps
 
     @property
-    def mixing(self) -> Mixing | None:
-        """Weights of the mixture by candidate; None before the first step."""
-        return None if self.mixed is None else self.mixed.mixing
-
-    @property
     def labels_until_due(self) -> int:
         """Number of target labels that may come before `begin` or `step` is due."""
         learned, due = 0, _FIRST_STEP if self.begun else 1
         if self.mixture is not None and self.begun:
             learned, due = self.mixture.n, self.mixture.next_step
         return due - learned - (self._target.end - self._counted)
-
-    @property
-    def observed(self) -> int:
-        """Number of target scores observed before the last step; 0 if there is no mixture."""
-        return 0 if self.mixture is None else self.mixture.observed
 
     @property
     def read(self) -> int:

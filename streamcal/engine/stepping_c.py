@@ -58,8 +58,8 @@ _PLAIN: Final = 128  # characters; a longer id may have too many bytes
 Outcome: TypeAlias = Emission | Joined
 """Results of one event; a `Joined` stands before the emissions of its label."""
 Outcomes: TypeAlias = tuple[Outcome, ...]
-EngineOf: TypeAlias = Callable[[str | None], "Engine"]
-"""Function that returns the engine for an event's ``key``."""
+EngineOf: TypeAlias = Callable[[str | None], Any]
+"""Function that returns the engine for an event's ``key``, or what stands for it, with its methods."""
 
 
 def step(event: Event, join: Join, engine_of: EngineOf, origin_of: OriginOf | None = None) -> Outcomes:
@@ -492,16 +492,16 @@ def checked(event: Event) -> Event:
     return msgspec.structs.replace(event, **changed) if changed else event
 
 
-def lacks_time(event: Event, config: RecalibratorConfig) -> Refusal | None:
-    """Return why an event without a time is refused, None if it is not: only labels need one."""
-    if event.time is not None or isinstance(event, PredictionEvent) or not config.needs_time:
-        return None
-    return Refusal("missing_time", {"kind": "a label", "window": config.window})
+def refused(event: Event, config: RecalibratorConfig, join: Join | None = None) -> Refusal | None:
+    """Return why options of an engine, and of a join, refuse an event; None if they do not.
 
-
-def refuses_weight(event: Event, config: RecalibratorConfig) -> Refusal | None:
-    """Return why the weight of an event is refused, None if it is not: some options allow none."""
-    why = config.why_unweighted
-    if why is None or event.weight is None or event.weight == 1.0:
-        return None
-    return Refusal("weight_not_allowed", {"weight": event.weight, "option": why})
+    Some need a time, some allow no weights. Events of a calibration go through no join.
+    """
+    if event.time is None:
+        if config.needs_time and not isinstance(event, PredictionEvent):
+            return Refusal("missing_time", {"kind": "a label", "window": config.window})
+        lacks = None if join is None else join.refuses(event)
+        if lacks is not None:
+            return lacks
+    why = None if event.weight is None or event.weight == 1.0 else config.why_unweighted
+    return None if why is None else Refusal("weight_not_allowed", {"weight": event.weight, "option": why})

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Recalibrated, Rejected
 from streamcal.engine.engine import Engine
-from streamcal.engine.stepping_c import BlockSteps, Taken, emit, lacks_time, refuses_weight, step
+from streamcal.engine.stepping_c import BlockSteps, Taken, emit, refused, step
 from streamcal.events import Event, Kept, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.blocks import NO_LABEL, Block
 from streamcal.events.codes import Refusal
@@ -122,9 +122,7 @@ class Pipeline(RunState):
                 if run and (event.key, event.domain) != (run[0].key, run[0].domain):
                     self._learn_run(outcome, run)
                     run = []
-                why = lacks_time(event, config) if self._timed else None
-                if why is None and event.weight is not None:
-                    why = refuses_weight(event, config)
+                why = refused(event, config)
                 if why is None and not self.engines.admits(event.key):
                     why = self._too_many_keys(event.key)
                 if why is None:
@@ -189,8 +187,7 @@ class Pipeline(RunState):
         answers, kept, drawn, limits = list[Any](), list[Kept](), list[float](), list[Any]()
         decided, capped = list[int](), self.decisions if self._keeps_decisions else None
         known, admits = self.engines.known, self.engines.admits
-        timed, may_refuse, checks = self._timed, join.matures, self._checks_deployment
-        index = 0
+        checks, index = self._checks_deployment, 0
 
         def origin_of() -> Origin:
             return batch.origin(index)
@@ -206,9 +203,7 @@ class Pipeline(RunState):
                 rejects.append(self._reject(origin_of(), self._too_many_keys(event.key)))
                 continue
             why = (
-                (lacks_time(event, config) if timed else None)
-                or (join.refuses(event) if may_refuse else None)
-                or (None if event.weight is None else refuses_weight(event, config))
+                refused(event, config, join)
                 or (self._lacks_day(event) if event.time is None else None)
                 or (None if self.sampler is None or join.again else self._unasked(event, self.sampler))
             )

@@ -23,7 +23,7 @@ from pyspark import TaskContext
 
 from streamcal.engine.calls import Calls
 from streamcal.engine.config import EngineOptions
-from streamcal.engine.stepping_c import lacks_time
+from streamcal.engine.stepping_c import refused
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import FieldError
 from streamcal.recalibrator import Recalibrator, calls_of, engine_of, made_of
@@ -93,8 +93,8 @@ def event_of(columns: Sequence[Any], options: EngineOptions) -> Event:
     else:
         event = LabelledEvent(score, label, id_, time, key, domain, kept=kept)
     event = _calls(options).event(event)
-    if refused := lacks_time(event, options.config):
-        raise FieldError(refused.code, **refused.fields)
+    if why := refused(event, options.config):
+        raise FieldError(why.code, **why.fields)
     return event
 
 

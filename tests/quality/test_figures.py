@@ -38,27 +38,11 @@ def in_parts(pairs: Pairs, cuts: Sequence[int]) -> ForecastQuality:
     return made
 
 
-@given(FORECASTS, st.integers(0, 60), st.integers(0, 60))
-def test_it_does_not_depend_on_how_labels_come_in_parts(pairs: Pairs, first: int, second: int) -> None:
-    """Nor on whether it was stored between them: equal to the last bit."""
-    whole, parts = rated(pairs), in_parts(pairs, sorted((first, second)))
-    assert encoded(parts, json=True) == encoded(whole, json=True)
-    assert parts.figures == whole.figures
-
-
 def drawn(count: int) -> Pairs:
     rng = np.random.default_rng(3)
     forecasts = rng.beta(0.5, 2.0, count)
     labels = (rng.random(count) < forecasts**2).astype(int)
     return list(zip(forecasts.tolist(), labels.tolist(), strict=True))
-
-
-def test_nor_does_it_once_cells_became_one_and_windows_were_full() -> None:
-    """Cut at the end of a window, and in the middle of one."""
-    pairs = drawn(3 * WINDOW + 100)
-    whole = rated(pairs)
-    for cuts in ([10, 11, 2_500, 2 * WINDOW - 1], [WINDOW, 2 * WINDOW], range(700, len(pairs), 700)):
-        assert encoded(in_parts(pairs, cuts), json=True) == encoded(whole, json=True)
 
 
 def equal_mass(forecasts: np.ndarray, bins: int) -> list[np.ndarray]:
@@ -77,7 +61,7 @@ def equal_mass(forecasts: np.ndarray, bins: int) -> list[np.ndarray]:
 @given(FORECASTS)
 def test_it_is_what_the_definitions_say(pairs: Pairs) -> None:
     forecasts, labels = np.array(pairs).T
-    quality = rated(pairs)
+    quality = in_parts(pairs, [len(pairs) // 2])
     figures = quality.figures
     assert figures.brier == pytest.approx(np.mean((forecasts - labels) ** 2))
     likelihood = np.maximum(np.where(labels == 1.0, forecasts, 1.0 - forecasts), 1e-15)

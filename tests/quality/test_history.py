@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -42,7 +41,7 @@ COUNT = WIDTH * MOST_WINDOWS + 5 * WIDTH + 17  # windows have become wider, and 
 
 def test_it_is_that_of_the_definition() -> None:
     forecasts, labels, times = drawn(COUNT)
-    history = in_parts((forecasts, labels, times), ())
+    history = in_parts((forecasts, labels, times), (1, 999, 5 * WIDTH + 3))
     width = 2 * WIDTH
     assert history.width == width
     assert history.ends.tolist() == list(range(width, COUNT + 1, width))
@@ -64,14 +63,6 @@ def test_it_is_that_of_the_definition() -> None:
         assert total.brier == pytest.approx((excess**2).mean(), abs=GRAIN)
 
 
-@pytest.mark.parametrize("cuts", [[1, 2, WIDTH - 1], range(700, COUNT, 700)])
-def test_it_does_not_depend_on_how_labels_come_in_parts(cuts: Sequence[int]) -> None:
-    """Nor on whether it was stored between them: equal to the last bit."""
-    columns = drawn(COUNT)
-    whole, parts = in_parts(columns, ()), in_parts(columns, cuts)
-    assert encoded(parts, json=True) == encoded(whole, json=True)
-
-
 # Panes of event time: sums of their labels, however these come in parts, and states
 
 
@@ -85,7 +76,9 @@ def drawn_of_panes(seed: int, n: int) -> tuple[Floats, Floats, Floats]:
 
 def filled(seed: int = 0, n: int = 3_000) -> Panes:
     made = Panes()
-    made.add(*drawn_of_panes(seed, n))
+    columns = drawn_of_panes(seed, n)
+    for part in np.array_split(np.arange(n), 7):
+        made.add(*(each[..., part] for each in columns))
     return made
 
 
@@ -104,20 +97,6 @@ def test_matured_panes_have_the_sums_of_their_predictions() -> None:
         alone.add(forecasts[:, since][:, :256], labels[since][:256], times[since][:256])
         gap = float((forecasts[1, since] - labels[since]).mean())
         assert found.gaps("after").mean[start, 0] == pytest.approx(gap)
-
-
-def test_it_makes_no_difference_how_labels_come_in_parts() -> None:
-    forecasts, labels, times = drawn_of_panes(1, 3_000)
-    times[::50] = np.nan
-    rng, states = np.random.default_rng(2), set()
-    for count in (0, 5, 60):
-        made = Panes()
-        for begin, end in itertools.pairwise([0, *sorted(rng.integers(0, 3_001, count).tolist()), 3_000]):
-            made.add(forecasts[:, begin:end], labels[begin:end], times[begin:end])
-            made = decoded(encoded(made, json=True), Panes, "panes", json=True)
-        states.add(encoded(made, json=True))
-    assert len(states) == 1
-    assert made.matured(np.inf).labels == np.isfinite(times).sum()
 
 
 # How long labels took

@@ -82,19 +82,3 @@ def test_where_delays_are_unknown_no_prediction_is_said_to_be_old_enough() -> No
     found = [judge(SampledPanes().matured(0.0), Arrival(complete_at=age, fair=False)) for age in (None, 9.0)]
     assert [each.state for each in found] == ["cannot tell", "too few labels"]
     assert "no predictions are known to have nearly all" in found[0].sentence
-
-
-def test_sums_do_not_depend_on_how_events_come_in_parts() -> None:
-    rng = np.random.default_rng(1)
-    p, times = rng.random((2, 500)), np.sort(rng.random(500) * 5000.0)
-    weights, labels = 1.0 / rng.uniform(0.01, 1.0, 500), np.round(rng.random(500))
-    whole, parts = SampledPanes(), SampledPanes()
-    whole.predict(p, weights, times)
-    whole.label(p, labels, weights, times)
-    for begin in range(0, 500, 7):
-        part = slice(begin, begin + 7)
-        parts.predict(p[:, part], weights[part], times[part])
-        parts.label(p[:, part], labels[part], weights[part], times[part])
-    mine, others = whole.matured(5000.0), parts.matured(5000.0)
-    assert mine.predictions == others.predictions > 400
-    assert (mine.sums == others.sums).all()

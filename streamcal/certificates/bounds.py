@@ -7,6 +7,7 @@ serve many mixtures that are all certified by it.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Annotated, Literal, NamedTuple
 
@@ -99,72 +100,59 @@ class ErrorBudget(NamedTuple):
     16); 0: no bound rests on these."""
 
 
+@dataclass(frozen=True, eq=False)
 class Bounds:
-    """Bounds on the risk of maps, all on one event.
+    """Bounds on the risk of maps, all on one event."""
 
-    Parameters
-    ----------
-    data
-        labels of the version, and the rule of its bins.
-    budget
-        error probabilities of the version.
-    forecasts
-        forecasts of the labels of the version's domain, as of this version or an earlier one; None if they
-        are those of a sliding window, or of matured cohorts.
-    windowed
-        whether the cells are those of a sliding window.
-    drawn
-        see `Bounds.drawn`.
-    """
-
-    def __init__(
-        self,
-        data: VersionData,
-        budget: ErrorBudget,
-        forecasts: Forecasts | None = None,
-        *,
-        windowed: bool = False,
-        drawn: bool = False,
-    ) -> None:
-        self._data, self._budget, self._windowed = data, budget, windowed
-        self._forecasts = forecasts
-        self.drawn = drawn
-        """Whether the labels were drawn by scores and earlier labels (lemma 22)."""
-        self.domain = data.domain
-        """Domain of the version's labels."""
+    data: VersionData
+    """Labels of the version, and the rule of its bins."""
+    budget: ErrorBudget
+    """Error probabilities of the version."""
+    forecasts: Forecasts | None = None
+    """Forecasts of the labels of the version's domain, as of this version or an earlier one; None if they are
+    those of a sliding window, or of matured cohorts."""
+    windowed: bool = False
+    """Whether the cells are those of a sliding window."""
+    drawn: bool = False
+    """Whether the labels were drawn by scores and earlier labels (lemma 22)."""
 
     @cached_property
     def by_draws(self) -> Bounds:
         """Bounds by the same labels, drawn by scores and earlier labels."""
-        return Bounds(self._data, self._budget, self._forecasts, windowed=self._windowed, drawn=True)
+        return replace(self, drawn=True)
+
+    @property
+    def domain(self) -> Domain:
+        """Domain of the version's labels."""
+        return self.data.domain
 
     @cached_property
     def bins(self) -> int:
         """Number of bins of the uniform-mass map of the labels; 1 if there is no rule for them."""
-        data = self._data
+        data = self.data
         return 1 if data.bins is None else len(form(data.labels, data.bins).splits) - 1
 
     @property
     def delta(self) -> float:
         """Share of δ that this version spends."""
-        once = 0.0 if self._windowed else self._budget.likelihood
-        return sum(self._budget) - once - self._budget.observed
+        once = 0.0 if self.windowed else self.budget.likelihood
+        return sum(self.budget) - once - self.budget.observed
 
     @cached_property
     def labels(self) -> LabelCounts:
         """Labels that the version was formed from."""
-        _, negatives, positives, pending = self._data.cells
-        version = self._data.versions_before if self._windowed else None
+        _, negatives, positives, pending = self.data.cells
+        version = self.data.versions_before if self.windowed else None
         labelled = int((negatives + positives).sum())
         return LabelCounts(int(positives.sum()), labelled, version, int(pending.sum()))
 
     @cached_property
     def log_likelihoods(self) -> tuple[float, ...]:
         """Log likelihoods of the forecasts of the version's labels; empty if they were not forecast."""
-        labels, forecasts = self._data.labels, self._forecasts
-        if self._data.predictions is not None:
+        labels, forecasts = self.data.labels, self.forecasts
+        if self.data.predictions is not None:
             return ()
-        if self._windowed:
+        if self.windowed:
             return tuple(replayed(labels).log_likelihoods.tolist())
         # Forecasts of labels that the version does not have are of a later one.
         if forecasts is None or forecasts.labels > labels.n:
@@ -210,12 +198,11 @@ class Bounds:
 
     def doubled(self, doublings: int) -> Bounds:
         """Return the bounds of a version of 2^d times as many labels at like rates, d ≥ 0."""
-        forecasts, many = self._forecasts, self._data.labels
+        forecasts, many = self.forecasts, self.data.labels
         for _ in range(doublings):
             forecasts = None if forecasts is None else forecasts.updated(many)
             many = doubled(many, 1)
-        data = msgspec.structs.replace(self._data, labels=many)
-        return Bounds(data, self._budget, forecasts, windowed=self._windowed, drawn=self.drawn)
+        return replace(self, data=msgspec.structs.replace(self.data, labels=many), forecasts=forecasts)
 
     def target_risk(self, served: RecalibrationMap, target: LabelCounts, *, delta: float) -> float:
         """Return a bound in [0, 1] on R_Q of the served map, by label shift (lemma 18).
@@ -236,18 +223,17 @@ class Bounds:
     @cached_property
     def _paths(self) -> PathBounds | None:
         """Bounds over the likelihood set; None if the labels were not forecast."""
-        forecasts, budget = self.log_likelihoods, self._budget
-        if not forecasts:
+        if not self.log_likelihoods:
             return None
-        shares = budget.likelihood, budget.masses, budget.observed
-        return PathBounds(self._data.labels, forecasts, *shares, drawn=self.drawn)
+        _, masses, once, observed = self.budget
+        return PathBounds(self.data.labels, self.log_likelihoods, once, masses, observed, drawn=self.drawn)
 
     @cached_property
     def _best(self) -> tuple[Centre, Floats, Floats]:
         """Best certified map, the edges between its groups of cells, and each group's score if single."""
-        sketch, negatives, positives, pending = self._data.cells
+        sketch, negatives, positives, pending = self.data.cells
         single = ~np.isnan(sketch.atoms)
-        centre = Centre.best_of(VersionLimits(negatives, positives, self._budget.limits, single, pending))
+        centre = Centre.best_of(VersionLimits(negatives, positives, self.budget.limits, single, pending))
         edges = grid.left_edges(sketch.cells[centre.starts[1:] - 1] + np.int32(1), sketch.level)
         return centre, edges, np.where(centre.single, sketch.atoms[centre.starts], np.nan)
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, NamedTuple
+from typing import Final
 
 from streamcal.certificates.bounds import Bounds, TargetData, doubled
 from streamcal.certificates.certificate_target import CertificateTarget
@@ -35,8 +36,12 @@ _DOUBLINGS: Final = 10  # a claim that needs over a thousand times as many label
 _TOLERATED: Final = 0.25  # of what is claimed: more implied zeros that are wrong refute (lemma 20)
 
 
-class Premises(NamedTuple):
-    """Records and refuted assumptions that a certificate rests on, as of one moment."""
+@dataclass(frozen=True, eq=False)
+class Claim:
+    """Bounds that may be claimed of a served map, worked out when they are first asked for.
+
+    Its fields are the premises: records and refuted assumptions, as of one moment.
+    """
 
     about: CertificateTarget
     """Subject of the certificate, and what it may spend."""
@@ -45,7 +50,7 @@ class Premises(NamedTuple):
     on_schedule: bool
     """Whether the served map was formed on schedule."""
     served: Callable[[], RecalibrationMap]
-    """Function that returns the served map with its weights."""
+    """Function that returns the served map with its weights, and does not work it out again."""
     time: float | None
     """Event time in seconds; None or NaN if there is none."""
     bounds: Bounds
@@ -62,19 +67,6 @@ class Premises(NamedTuple):
     contradicted: float
     """Lower limit on the share of predictions that are 1 and were learned as 0 (lemma 20)."""
 
-
-class Claim:
-    """Bounds that may be claimed of a served map, worked out when they are first asked for.
-
-    Parameters
-    ----------
-    premises
-        records and refuted assumptions.
-    """
-
-    def __init__(self, premises: Premises) -> None:
-        self._premises: Premises = premises
-
     @cached_property
     def certificate(self) -> Certificate:
         """Certificate of the map, without the number of labels that a first claim needs."""
@@ -87,91 +79,75 @@ class Claim:
     @property
     def refuted(self) -> tuple[str, ...]:
         """Assumptions that the certificate says are refuted, among those that only certificates test."""
-        premises = self._premises
-        if premises.contradicted > 0.0:
+        if self.contradicted > 0.0:
             return self.certificate.refuted
-        if self._is_blind or self._domain in premises.drifting:
+        if self._is_blind or self._domain in self.drifting:
             return ()
-        return (MONOTONE_REFUTED,) if premises.bounds.refutes_monotone else ()
-
-    @property
-    def target_labels(self) -> int:
-        """Number of target labels as of the claim."""
-        return self._premises.target.labels.n
+        return (MONOTONE_REFUTED,) if self.bounds.refutes_monotone else ()
 
     # The bounds
 
     @property
     def _domain(self) -> Domain:
-        return self._premises.bounds.domain
-
-    @cached_property
-    def _served(self) -> RecalibrationMap:
-        return self._premises.served()
+        return self.bounds.domain
 
     @property
     def _certified(self) -> RecalibrationMap:
         """Map whose risk is bounded in the domain of the version's labels."""
-        return self._premises.about.map_of(self._served)
+        return self.about.map_of(self.served())
 
     @property
     def _withdrawn(self) -> bool:
         """Whether the labels of the version claim nothing of their domain."""
-        domain = self._domain
-        unsampled = self._unsampled and domain == "target"
-        return self._is_blind or domain in self._premises.drifting or unsampled
+        unsampled = self._unsampled and self._domain == "target"
+        return self._is_blind or self._domain in self.drifting or unsampled
 
     @cached_property
     def _scores(self) -> ScoreSketch | None:
         """All observed scores of the version's domain, where its bound rests on them."""
-        premises = self._premises
-        observes = premises.about.observes(self._domain) and not self._withdrawn
-        return premises.target.scores() if observes else None
+        observes = self.about.observes(self._domain) and not self._withdrawn
+        return self.target.scores() if observes else None
 
     @property
     def _unsampled(self) -> bool:
         """Whether labels of the target, as they came, may be no sample."""
-        return not (self._premises.target.sampled or self._premises.about.matured)
+        return not (self.target.sampled or self.about.matured)
 
     @property
     def _shifts(self) -> bool:
         """Whether a claim about the target may follow from the source by label shift."""
-        premises = self._premises
-        return premises.source is not None and premises.about.by_label_shift and premises.target.labels.n > 0
+        return self.source is not None and self.about.by_label_shift and self.target.labels.n > 0
 
     @property
     def _is_blind(self) -> bool:
         """Whether nothing can be claimed of the version's domain, as its labels have unequal weights."""
-        return self._is_uneven(self._domain) and not self._premises.bounds.drawn
+        return self._is_uneven(self._domain) and not self.bounds.drawn
 
     def _is_uneven(self, domain: Domain) -> bool:
         """Whether the labels that claims of a domain rest on have unequal weights."""
-        return domain in self._premises.target.weighted and not self._premises.about.is_matured(domain)
+        return domain in self.target.weighted and not self.about.is_matured(domain)
 
     @cached_property
     def _own(self) -> RiskBound:
         """Bound in the domain of the version's labels."""
-        bounds = self._premises.bounds
         if self._withdrawn:
             return RiskBound(1.0, monotone=True)
-        return bounds.bound_of(self._certified, scores=self._scores)
+        return self.bounds.bound_of(self._certified, scores=self._scores)
 
     @property
     def _by_shift(self) -> float | None:
         """Bound on the risk in the target by label shift (lemma 18); None if none may follow."""
-        premises, latest = self._premises, self._premises.latest
-        if not self._shifts or premises.source is None:
+        if not self._shifts or self.source is None:
             return None
-        refuted = premises.label_shift_refuted or premises.drifting or self._unsampled
-        if latest is None or refuted or any(map(self._is_uneven, DOMAINS)):
+        refuted = self.label_shift_refuted or self.drifting or self._unsampled
+        if self.latest is None or refuted or any(map(self._is_uneven, DOMAINS)):
             return 1.0
-        return premises.source.target_risk(self._served, latest, delta=premises.about.delta_of_shift)
+        return self.source.target_risk(self.served(), self.latest, delta=self.about.delta_of_shift)
 
     # The certificate
 
     def _certificate(self, *, foresees: bool) -> Certificate:
-        premises, bound = self._premises, self._own
-        about, by_target = premises.about, self._domain == "target"
+        bound, by_target = self._own, self._domain == "target"
         # The risk in the target: by its own labels, or from the source by label shift if that is smaller.
         shifted, target_risk, by_label_shift = self._by_shift, bound.risk if by_target else None, False
         if shifted is not None and (target_risk is None or shifted < target_risk):
@@ -180,35 +156,34 @@ class Claim:
         wrong_zeros: tuple[str, ...] = ()
         if target_risk is not None:
             target_risk = target_risk if bound.monotone else 1.0
-            if premises.contradicted > _TOLERATED * min(target_risk, NO_CLAIM):
-                wrong_zeros = about.implied_zeros
+            if self.contradicted > _TOLERATED * min(target_risk, NO_CLAIM):
+                wrong_zeros = self.about.implied_zeros
         if wrong_zeros:
             target_risk = 1.0
             bound = bound._replace(risk=1.0) if by_target else bound
         if target_risk is not None and by_target:
             bound = bound._replace(risk=target_risk)  # the risk of one map in one domain, so one bound
-        uneven = self._shifts and any(map(self._is_uneven, DOMAINS)) and not premises.bounds.drawn
+        uneven = self._shifts and any(map(self._is_uneven, DOMAINS)) and not self.bounds.drawn
         refuted = (
-            *map(identically_distributed, premises.drifting),
+            *map(identically_distributed, self.drifting),
             *(() if bound.monotone else (MONOTONE_REFUTED,)),
-            *((LABEL_SHIFT_REFUTED,) if premises.label_shift_refuted else ()),
+            *((LABEL_SHIFT_REFUTED,) if self.label_shift_refuted else ()),
             *wrong_zeros,
             *((UNWEIGHTED,) if self._is_blind or uneven else ()),
         )
         needed, risk = None, bound.risk if target_risk is None else target_risk
         if foresees and not (refuted or self._unsampled) and risk >= NO_CLAIM:
             needed = self._labels_needed(shifts=not by_target and target_risk is not None)
-        matured, bounds = about.matured and (by_target or by_label_shift), premises.bounds
-        labels = self._target_labels
-        n, n_target = bounds.labels.n, labels.n
-        bins = bounds.bins
+        about, bounds = self.about, self.bounds
+        matured = about.matured and (by_target or by_label_shift)
+        n, bins, labels = bounds.labels.n, bounds.bins, self._target_labels
         return Certificate(
-            version=premises.version,
-            time=None if premises.time is None or math.isnan(premises.time) else premises.time,
+            version=self.version,
+            time=None if self.time is None or math.isnan(self.time) else self.time,
             domain=self._domain,
             n_source=0 if by_target else n,
-            n_target=n if by_target else n_target,
-            bins=bins if about.subject == "formed" else self._served.bins,
+            n_target=n if by_target else labels.n,
+            bins=bins if about.subject == "formed" else self.served().bins,
             delta=about.delta,
             delta_spent=bounds.delta,
             risk=bound.risk,
@@ -216,7 +191,7 @@ class Claim:
             paper=PaperBound.of(
                 "Theorem 1",
                 theorem1(max(n, 1), bins, about.delta),
-                weighted=self._domain in premises.target.weighted,
+                weighted=self._domain in self.target.weighted,
             ),
             paper_target=None if by_target else self._theorem2(bins, labels),
             assumptions=about.assumptions(
@@ -226,7 +201,7 @@ class Claim:
                 drawn=bounds.drawn,
             ),
             refuted=refuted,
-            on_schedule=premises.on_schedule,
+            on_schedule=self.on_schedule,
             labels_needed=needed,
             cohorts="matured" if matured else "arrived",
             pending=(bounds.labels if by_target else labels).pending if matured else 0,
@@ -235,33 +210,33 @@ class Claim:
     @property
     def _target_labels(self) -> LabelCounts:
         """Labels of the target that the certificate names: those of matured cohorts, if it rests on them."""
-        premises = self._premises
-        if not (self._shifts and premises.about.matured):
-            return premises.target.labels
-        return premises.latest or LabelCounts(0, 0)
+        if not (self._shifts and self.about.matured):
+            return self.target.labels
+        return self.latest or LabelCounts(0, 0)
 
     def _theorem2(self, bins: int, target: LabelCounts) -> PaperBound | None:
         """Return Theorem 2 of the paper for these labels; None if one class is missing somewhere."""
-        (positives, n), (target_positives, n_target) = self._premises.bounds.labels[:2], target[:2]
+        (positives, n), (target_positives, n_target) = self.bounds.labels[:2], target[:2]
         if not (0 < positives < n and 0 < target_positives < n_target):
             return None
         priors = positives / n, target_positives / n_target
-        theorem = theorem2(n, n_target, bins, self._premises.about.delta, None, *priors)
-        return PaperBound.of("Theorem 2", theorem, weighted=bool(self._premises.target.weighted))
+        theorem = theorem2(n, n_target, bins, self.about.delta, None, *priors)
+        return PaperBound.of("Theorem 2", theorem, weighted=bool(self.target.weighted))
 
     def _labels_needed(self, *, shifts: bool) -> int | None:
         """Return the number of labels at which a claim is expected, by label shift to a target or without.
 
         For matured cohorts it is None: the number of pending labels cannot be foreseen.
         """
-        premises, scores = self._premises, self._scores
-        about, bounds, latest = premises.about, premises.bounds, premises.latest if shifts else None
-        if about.matured or (shifts and latest is None):
+        scores, bounds, latest = self._scores, self.bounds, self.latest if shifts else None
+        if self.about.matured or (shifts and latest is None):
             return None
 
         def risk_after(doublings: int) -> float:
             if latest is not None:
-                return bounds.target_risk(self._served, latest.doubled(doublings), delta=about.delta_of_shift)
+                return bounds.target_risk(
+                    self.served(), latest.doubled(doublings), delta=self.about.delta_of_shift
+                )
             observed = None if scores is None else doubled(scores, doublings)
             return bounds.doubled(doublings).bound_of(self._certified, scores=observed).risk
 

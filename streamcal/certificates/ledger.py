@@ -13,7 +13,7 @@ import msgspec
 
 from streamcal.certificates.bounds import Bounds, TargetData, VersionData
 from streamcal.certificates.certificate_target import CertificateTarget
-from streamcal.certificates.claim import Claim, Premises
+from streamcal.certificates.claim import Claim
 from streamcal.certificates.exchangeability import ExchangeabilityTest
 from streamcal.certificates.inequalities import prior_limits
 from streamcal.certificates.prequential import Forecasts
@@ -21,7 +21,6 @@ from streamcal.certificates.record import (
     DRIFT_OF,
     LABEL_SHIFT_REFUTED,
     MONOTONE_REFUTED,
-    Certificate,
     DriftAlarm,
     DriftCode,
     identically_distributed,
@@ -33,7 +32,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, Number, Part
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
-_NO_FORECASTS: Final = Forecasts()
 _ALPHA: Final = 0.1  # α of each test of an assumption, over δ; it is not part of δ
 
 
@@ -63,11 +61,13 @@ class Ledger(Part, dict=True):
     @classmethod
     def begun(cls, about: CertificateTarget) -> Self:
         """Return the new ledger of certificates of this subject."""
-        alpha, whole = _ALPHA * about.delta, _whole(about)
+        alpha, watches = _ALPHA * about.delta, about.by_label_shift and not about.matured
+        # A likelihood of some of a domain's labels proves nothing.
+        whole = [domain for domain in DOMAINS if not about.is_partial(domain)]
         return cls(
-            watch=LabelShiftWatch.begun(alpha, MAX_CELLS) if _watches(about) else None,
-            forecasts=dict.fromkeys(sorted(whole), _NO_FORECASTS),
-            tests={domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in sorted(whole)},
+            watch=LabelShiftWatch.begun(alpha, MAX_CELLS) if watches else None,
+            forecasts=dict.fromkeys(whole, Forecasts()),
+            tests={domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in whole},
         ).of(about)
 
     def of(self, about: CertificateTarget) -> Self:
@@ -181,7 +181,7 @@ class Ledger(Part, dict=True):
         latest: LabelCounts | None = target.labels
         if self.about.counts_target:
             latest = self._bounds["target"].labels if "target" in self._bounds else None
-        premises = Premises(
+        return Claim(
             self.about,
             self.version,
             self.on_schedule,
@@ -195,14 +195,10 @@ class Ledger(Part, dict=True):
             self.watch is not None and self.watch.refuted,
             self._least_contradicted(target.labels.n),
         )
-        return Claim(premises)
 
-    def publish(self, certificate: Certificate, target_labels: int) -> None:
-        """Raise alarms for the assumptions that a certificate says are refuted.
-
-        ``target_labels`` is the number of target labels as of its claim.
-        """
-        self.alarms += self._new_alarms(certificate.refuted, target_labels)
+    def publish(self, claim: Claim) -> None:
+        """Work out the certificate of a claim, and raise alarms for the assumptions that it refutes."""
+        self.alarms += self._new_alarms(claim.certificate.refuted, claim.target.labels.n)
 
     def _bounds_of(self, data: VersionData) -> Bounds:
         """Return bounds by these labels; the forecasts are as of the version, or of an earlier one."""
@@ -240,13 +236,3 @@ class Ledger(Part, dict=True):
     def _drifting(self) -> tuple[Domain, ...]:
         """Domains whose labels are refuted to be identically distributed."""
         return tuple(domain for domain in DOMAINS if domain in self.tests and self.tests[domain].refuted)
-
-
-def _whole(about: CertificateTarget) -> set[Domain]:
-    """Return the domains whose labels are all there: a likelihood of some of them proves nothing."""
-    return {domain for domain in DOMAINS if not about.is_partial(domain)}
-
-
-def _watches(about: CertificateTarget) -> bool:
-    """Return whether the target's labels are tested for label shift."""
-    return about.by_label_shift and not about.matured

@@ -184,7 +184,7 @@ class MapVersions:
 
     def publish(self, claim: Claim) -> None:
         """Work out the certificate of a claim, and raise alarms for the assumptions that it refutes."""
-        self._ledger.publish(claim.certificate, claim.target_labels)
+        self._ledger.publish(claim)
 
     @property
     def is_certified(self) -> bool:

@@ -6,7 +6,7 @@ cdef const double[::1] _EDGES
 cdef double[:, ::1] _NO_SUMS, _NO_LAWS
 cdef double[::1] _NO_HISTOGRAM
 cdef double _MEMORY, _SHARES, _LEAST, _TAIL, _ON, _OFF, _WIDE, _VARIANCE, _THREE_QUARTERS, _NO_TIME, _NEVER, _MOST
-cdef int _MARKS, _COHORT, _BINS, _BANDS, _NOWHERE, _ZERO, _EVERY, _N, _R, _U, _V, _M, _A, _S, _ROWS
+cdef int _COHORT, _BINS, _BANDS, _ZERO, _EVERY, _N, _R, _U, _V, _M, _A, _S, _ROWS
 cdef int _ROUNDS, _LOCAL, _BEFORE, _NEAR
 cdef double _PSEUDO, _SMOOTH, _ENOUGH, _REACH, _MATURE, _RECENT, _FACTOR, _ERRORS, _PENDING, _COMPLETE, _TELLING, _HARDLY, _DIFFERENT, _SURE
 
@@ -20,17 +20,15 @@ cdef class DelayLaws:
     cdef public double _earlier, _before, _latest
     cdef double[:, ::1] _sums, _laws
     cdef double[::1] _histogram
-    cdef public list _columns
-    cdef long long _limit
-    cdef long long[::1] _start, _size
-    cdef double[::1] _time
-    cdef long long[:, ::1] told, released
-    cdef int[::1] _next
-    cdef int[:, ::1] head, tail, waiting
-    cdef double[:, ::1] expected
-    cdef int[:, :, ::1] _risk, _open
+    cdef public object cohorts
+    cdef long long[:] _start, _size
+    cdef double[:] _time
+    cdef long long[:, :] told, released
+    cdef int[:] _next, mark
+    cdef double[:, :] expected
+    cdef int[:, :, :] _risk, _open
 
-    @cython.locals(i=Py_ssize_t, y=int, band=int)
+    @cython.locals(i=Py_ssize_t)
     cpdef begin(self)
     cpdef long long remaining(self) noexcept
     cpdef ask(self)
@@ -62,9 +60,7 @@ cdef class DelayLaws:
     cpdef _merge(self)
     @cython.locals(j=int)
     cdef double _old(self) noexcept
-    @cython.locals(band=int, y=int)
-    cdef void _move(self, Py_ssize_t j, Py_ssize_t i) noexcept
-    @cython.locals(band=int, y=int)
+    cpdef _move(self, Py_ssize_t j, Py_ssize_t i)
     cpdef _join(self, Py_ssize_t j, Py_ssize_t i)
     @cython.locals(sums="double[:, ::1]", laws="double[:, ::1]", u=double, v=double, last=int, j=int, z=double, y=int, share=double)
     cpdef fit(self)

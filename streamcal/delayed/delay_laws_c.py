@@ -75,29 +75,29 @@ _PENDING: Final = 0.05  # of the rarer class of a cohort: as long as more is pen
 # As C has them.
 _COMPLETE = COMPLETE
 _COHORT, _BINS, _BANDS, _EDGES = COHORT, BINS, BANDS, EDGES
-_NOWHERE, _NO_TIME, _NEVER = -1, float("nan"), float("inf")
+_NO_TIME, _NEVER = float("nan"), float("inf")
 
 
-def _columns(limit: int) -> list[Any]:
-    """Return memory for so many cohorts."""
-    shapes = (
-        (np.int64, ()),  # number of the first prediction
-        (np.int64, ()),  # number of predictions that are to get a label
-        (np.float64, ()),  # time
-        (np.int64, (2,)),  # labels told of each class
-        (np.int64, (2,)),  # labels released of each class
-        (np.int32, ()),  # bin whose end the cohort comes to next
-        (np.int32, (3,)),  # first and …
-        (np.int32, (3,)),  # … last held label of each class, and score of a prediction without one
-        (np.int32, (2,)),  # number of such scores, and mark: see `label_release_c`
-        (np.float64, (3,)),  # sums of what is expected of predictions, of its square, and of labels
-        (np.int32, (_BANDS, 2)),  # labels up to the bin before
-        (np.int32, (_BANDS, 2)),  # labels of that bin
-    )
-    return [np.zeros((limit, *shape), kind) for kind, shape in shapes]
+COHORT_FIELDS: Final = np.dtype(
+    [
+        ("start", "i8"),  # number of the first prediction
+        ("size", "i8"),  # number of predictions that are to get a label
+        ("told", "i8", 2),  # labels told of each class
+        ("released", "i8", 2),  # labels released of each class
+        ("time", "f8"),
+        ("expected", "f8", 3),  # sums of what is expected of predictions, of its square, and of labels
+        ("next", "i4"),  # bin whose end the cohort comes to next
+        ("mark", "i4"),  # see `label_release_c`
+        ("risk", "i4", (BANDS, 2)),  # labels up to the bin before
+        ("open", "i4", (BANDS, 2)),  # labels of that bin
+    ]
+)
+"""What is counted of a cohort."""
 
+STORED_FIELDS: Final = COHORT_FIELDS.newbyteorder("<")
+"""The same, as it is in a state."""
 
-_NO_COHORTS: Final = _columns(0)
+_BLANK: Final = np.zeros((), COHORT_FIELDS)
 # Those of all before their first cohort ends.
 _NO_SUMS, _NO_LAWS, _NO_HISTOGRAM = np.zeros((0, 0)), np.ones((2, 1)), np.zeros(0)
 
@@ -143,18 +143,15 @@ class DelayLaws:
         self._sums: Any = _NO_SUMS
         self._laws: Any = _NO_LAWS
         self._histogram: Any = _NO_HISTOGRAM
-        self._limit = 0
-        self._columns = _NO_COHORTS  # before the first label, or the end of the first cohort
+        self._hold(np.zeros(0, COHORT_FIELDS))  # before the first label, or the end of the first cohort
 
-    def _allot(self, limit: int) -> None:
-        """Make memory for so many cohorts, more than there are."""
-        before, k = self._columns, self.k
-        columns = self._columns = _columns(limit)
-        for column, old in zip(columns, before, strict=True):
-            column[:k] = old[:k]
-        self._limit = limit
-        self._start, self._size, self._time, self.told, self.released, self._next = columns[:6]
-        self.head, self.tail, self.waiting, self.expected, self._risk, self._open = columns[6:]
+    def _hold(self, cohorts: Any) -> None:
+        """Take these cohorts, and those for which there is memory behind them."""
+        self.cohorts = cohorts
+        self._start, self._size, self._time = cohorts["start"], cohorts["size"], cohorts["time"]
+        self.told, self.released, self.expected = cohorts["told"], cohorts["released"], cohorts["expected"]
+        self._next, self.mark = cohorts["next"], cohorts["mark"]
+        self._risk, self._open = cohorts["risk"], cohorts["open"]
 
     def remaining(self) -> int:
         """Return the number of predictions until a cohort ends."""
@@ -162,20 +159,11 @@ class DelayLaws:
 
     def begin(self) -> None:
         """Make a cohort for the next predictions."""
-        if self.k == self._limit:
-            self._allot(max(2, self._limit + (self._limit >> 1)))
         i = self.k
-        self._start[i], self._size[i], self._time[i] = (self.n if i else 0), 0, 0.0
-        self._next[i] = self._first
-        for y in range(2):
-            self.told[i, y] = self.released[i, y] = 0
-            self.waiting[i, y] = 0
-        for y in range(3):
-            self.head[i, y] = self.tail[i, y] = _NOWHERE
-            self.expected[i, y] = 0.0
-        for band in range(_BANDS):
-            for y in range(2):
-                self._risk[i, band, y] = self._open[i, band, y] = 0
+        if i == len(self.cohorts):
+            self._hold(np.concatenate((self.cohorts, np.zeros(2 + i // 2, COHORT_FIELDS))))
+        self.cohorts[i] = _BLANK
+        self._start[i], self._next[i] = (self.n if i else 0), self._first
         self.k += 1
 
     def predict(self, time: float) -> bool:
@@ -345,7 +333,7 @@ class DelayLaws:
             before = self._time[j - 1] if j else self.origin
             width, age = self._time[i] - before, self.now - self._time[i]
             alike = self._next[i] == self._next[j] and width * _WIDE <= age
-            if alike and (age > old or self.waiting[i, 1] == self.waiting[j, 1]):
+            if alike and (age > old or self.mark[i] == self.mark[j]):
                 self._join(j, i)
             else:
                 j += 1
@@ -362,34 +350,13 @@ class DelayLaws:
 
     def _join(self, j: int, i: int) -> None:
         """Add a cohort to the one before it."""
-        self._size[j] += self._size[i]
+        for name in ("size", "told", "released", "expected", "risk", "open"):
+            self.cohorts[name][j] += self.cohorts[name][i]
         self._time[j] = self._time[i]
-        for y in range(2):
-            self.told[j, y] += self.told[i, y]
-            self.released[j, y] += self.released[i, y]
-        for y in range(3):
-            self.expected[j, y] += self.expected[i, y]
-        for band in range(self._low, self._high + 1):
-            for y in range(2):
-                self._risk[j, band, y] += self._risk[i, band, y]
-                self._open[j, band, y] += self._open[i, band, y]
 
     def _move(self, j: int, i: int) -> None:
         """Put a cohort in an earlier place."""
-        if i == j:
-            return
-        self._start[j], self._size[j] = self._start[i], self._size[i]
-        self._time[j], self._next[j] = self._time[i], self._next[i]
-        for y in range(2):
-            self.told[j, y], self.released[j, y] = self.told[i, y], self.released[i, y]
-            self.waiting[j, y] = self.waiting[i, y]
-        for y in range(3):
-            self.head[j, y], self.tail[j, y] = self.head[i, y], self.tail[i, y]
-            self.expected[j, y] = self.expected[i, y]
-        for band in range(_BANDS):
-            for y in range(2):
-                self._risk[j, band, y] = self._risk[i, band, y]
-                self._open[j, band, y] = self._open[i, band, y]
+        self.cohorts[j] = self.cohorts[i]
 
     def fit(self) -> None:
         """Estimate the laws, and test whether they differ."""
@@ -488,14 +455,9 @@ class DelayLaws:
 
     # State
 
-    def _cohorts(self, k: int) -> list[Any]:
-        """Return the columns of the first k cohorts, but for the labels that each holds."""
-        return [np.asarray(column)[:k] for column in (*self._columns[:6], *self._columns[8:])]
-
     def _restore_laws(self, state: ReleaseState) -> None:
         """Restore cohorts and laws; scalars must be restored before."""
-        cohorts: Any = state.cohorts
-        k, none = len(cohorts[0]), (self._low, self._high)
+        none = self._low, self._high
         range_ = 0 <= self._low <= self._high < BANDS or none == (BANDS, -1)
         require(0 <= self._first < BINS and range_, f"bins {(self._first, *none)}")
         known = len(state.histogram) > 0
@@ -503,13 +465,9 @@ class DelayLaws:
         self._sums = state.sums.reshape(_ROWS if known else 0, BINS)
         self._laws = state.laws.reshape(2, BINS if known else 1)
         self._histogram = state.histogram.reshape(2 * BINS if known else 0)
-        self.k = 0
-        self._allot(k)
-        self.k = k
-        values: Any
-        for column, values in zip(self._cohorts(k), cohorts, strict=True):
-            column[:] = values.reshape(column.shape)
-        within(np.asarray(self._next)[:k], 0, BINS - 1, "bins of cohorts")
+        self._hold(np.frombuffer(state.cohorts or b"", STORED_FIELDS).astype(COHORT_FIELDS))
+        self.k = len(self.cohorts)
+        within(self.cohorts["next"], 0, BINS - 1, "bins of cohorts")
 
 
 def _median(first: float, second: float, third: float) -> float:
@@ -573,7 +531,7 @@ def completeness(laws: DelayLaws, start: int, out: Floats) -> float:
             if step < _ROUNDS:
                 rate = (told1 + wait * share + _PSEUDO * p) / (told0 + told1 + wait + _PSEUDO)
         out[3, i] = 0.0
-        if laws.full >= _SURE and laws.waiting[i, 0] > 0 and now - laws._time[i] >= least:
+        if laws.full >= _SURE and now - laws._time[i] >= least:
             out[3, i] = _rest(laws, k, i, law0[i], law1[i], _REACH * ages[i], recent)
         all0[i] = laws.told[i, 0] + pending[i] * (1.0 - share)
         all1[i] = laws.told[i, 1] + pending[i] * share

@@ -55,8 +55,9 @@ class LabelDelays(msgspec.Struct, frozen=True):
 def label_delays(release: LabelRelease) -> LabelDelays:
     """Return what is known of the delays of labels."""
     k = release.k
-    time, told, released = (np.asarray(release._columns[i])[:k] for i in (2, 3, 4))
-    held = np.flatnonzero((told - released).sum(axis=1))
+    cohorts = release.cohorts[:k]
+    time, told = cohorts["time"], cohorts["told"]
+    held = np.flatnonzero((told - cohorts["released"]).sum(axis=1))
     oldest = None
     if len(held):  # the latest cohort has no time yet
         oldest = float(release.now - time[held[0]]) if held[0] < k - 1 else 0.0

@@ -3,11 +3,19 @@ cimport cython
 from libc cimport math
 from streamcal.delayed.delay_laws_c cimport DelayLaws, completeness
 
-cdef int _MOST_HELD, _NOWHERE, _MOST_STANDS, _NOTES, _FEW, _MANY_NOTES, _HELD, _FOUND, _CONFIRMED, _SCORE
+cdef long long _ALL
+cdef int _MOST_HELD, _NOWHERE, _NOTES, _FEW, _MANY_NOTES, _HELD, _FOUND, _CONFIRMED, _SCORE
 cdef double _NO_TIME, _NEVER
 cdef int _COHORT, _FIRST, _NOTED, _EXCLUDED
 cdef double _COMPLETE, _ODD, _OLD, _USUAL, _POWER, _MORE_POWER, _ALIKE, _HARDLY, _MANY
 cdef double _SURE, _LONG, _MOSTLY, _AHEAD, _PARTLY, _TIMES, _ERRORS
+
+
+cdef class Held:
+    cdef public double score, weight, time
+    cdef public long long index, stands
+    cdef public int label
+    cdef public object memo
 
 
 cdef class LabelRelease(DelayLaws):
@@ -15,38 +23,19 @@ cdef class LabelRelease(DelayLaws):
     cdef public object first
     cdef public double sum, squares, _moment, _came
     cdef public long long excluded, mistaken, held, noted
-    cdef public list ready, _loose, _store, _young
-    cdef public dict memos
+    cdef public list ready, loose, lists, _young
     cdef public long long[:, ::1] more
-    cdef int _free, _room
-    cdef double[::1] _scores, _weights, _at
-    cdef signed char[::1] _labels
-    cdef long long[::1] _index
-    cdef int[::1] _stands, _follow
 
     cpdef long long beyond(self, int label) noexcept
-    @cython.locals(i=int)
-    cpdef _give(self, int room)
-    @cython.locals(i=int)
-    cpdef _push(
-        self, Py_ssize_t cohort, double score, int label, long long index, double weight, double time, memo
-    )
-    @cython.locals(i=int)
-    cpdef _pop(self, Py_ssize_t cohort, int label)
-    @cython.locals(i=int)
-    cdef int _place(self, Py_ssize_t cohort, int label, double score, long long index, double weight, double time) except -2
-    @cython.locals(i=int)
-    cdef int _put(self, double score, int label, long long index, double weight, double time) except -2
-    @cython.locals(before=int, i=int, after=int)
+    cpdef _push(self, Py_ssize_t cohort, Held held)
+    @cython.locals(waiting=list, count=Py_ssize_t, held=Held)
+    cpdef _pop(self, Py_ssize_t cohort, int label, long long most)
+    @cython.locals(notes=list, place=Py_ssize_t, note=Held)
     cpdef _unnote(self, Py_ssize_t cohort, double score, long long index)
-    @cython.locals(i=int)
     cpdef _forget_scores(self, Py_ssize_t cohort)
-    @cython.locals(cohort=Py_ssize_t, label=int)
     cpdef _thin(self)
-    @cython.locals(count=int, i=int, j=int, stands=double, index="long long")
-    cpdef int _thinned(self, Py_ssize_t cohort, int label) except -1
-    @cython.locals(label=int, thinned=int, most=int)
     cpdef _join(self, Py_ssize_t j, Py_ssize_t i)
+    cpdef _move(self, Py_ssize_t j, Py_ssize_t i)
     @cython.locals(
         told0="long long", told1="long long", some0="long long", some1="long long", i=Py_ssize_t, size="long long",
     )
@@ -68,7 +57,7 @@ cdef class LabelRelease(DelayLaws):
         self, double score, int label, long long index, double weight, double came, double time, double expected,
         memo,
     ) except -1
-    @cython.locals(pending="long long", noted="long long", i=int)
+    @cython.locals(pending="long long", noted="long long")
     cpdef _exclude(self, Py_ssize_t cohort, int label)
     @cython.locals(
         usual=double, size="long long", told="long long", positives="long long", sum_=double, squares=double,
@@ -77,7 +66,6 @@ cdef class LabelRelease(DelayLaws):
         totals0="long long", totals1="long long", both=bint, longest=double, settled=bint, unlike=bint,
     )
     cpdef _settle(self)
-    @cython.locals(i=int)
     cpdef _free_loose(self)
     @cython.locals(cohort=Py_ssize_t)
     cpdef _free_all(self)

@@ -22,13 +22,12 @@ from typing import Any, Final, Self
 
 import numpy as np
 
-from streamcal.delayed.delay_laws_c import COHORT, COMPLETE, DelayLaws, completeness
+from streamcal.delayed.delay_laws_c import COHORT, COMPLETE, STORED_FIELDS, DelayLaws, completeness
 from streamcal.delayed.first_labels import FirstLabels, Observed
-from streamcal.delayed.release_state import SCALARS, Released, ReleaseState
-from streamcal.join.entries import Memo
+from streamcal.delayed.release_state import SCALARS, HeldRow, Released, ReleaseState
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
-from streamcal.sketch.decoding import MOST, require, within
+from streamcal.sketch.decoding import require
 from streamcal.values import Floats
 
 MOST_HELD: Final = 16_384
@@ -58,10 +57,24 @@ _HARDLY: Final = 0.02  # … if so many of them are pending, by the labels of th
 _COMPLETE, _COHORT = COMPLETE, COHORT
 _NOTED, _EXCLUDED = 1, 2  # marks of cohorts: scores are noted; learned by exclusion as label 0, or plus 1
 _MOST_HELD = MOST_HELD
-_MOST_STANDS = 1 << 29  # labels that one may stand for
+_ALL = 1 << 62  # labels
 _SCORE = 2  # list of a cohort that has scores without a label, beside those of labels 0 and 1
 _NOWHERE, _NO_TIME, _NEVER = -1, float("nan"), float("-inf")
 _HELD, _FOUND, _CONFIRMED = 0, 1, 2  # rows of `LabelRelease.more`
+
+
+class Held:
+    """A label that waits to be learned, or the score of a prediction that waits for its label: `HeldRow`."""
+
+    def __init__(
+        self, score: float, label: int, index: int, weight: float, time: float, memo: Any, stands: int
+    ) -> None:
+        self.score, self.label, self.index, self.weight = score, label, index, weight
+        self.time, self.memo, self.stands = time, memo, stands
+
+    def row(self) -> HeldRow:
+        """Return the fields, as a state has them."""
+        return HeldRow(self.score, self.label, self.index, self.weight, self.time, self.memo, self.stands)
 
 
 class LabelRelease(DelayLaws):
@@ -93,178 +106,99 @@ class LabelRelease(DelayLaws):
         """Number of labels held."""
         self.more: Any = np.zeros((3, 2), np.int64)
         """By class: labels held; labels by exclusion, as learned; and labels that came and confirmed them."""
-        self.ready: list[int] = []  # places of labels to be learned
-        self._loose: list[int] = []  # places of held labels that came together with their prediction
-        self.memos: dict[int, Memo] = {}
+        self.ready: list[Held] = []
+        """Labels to be learned."""
+        self.loose: list[Held] = []
+        """Held labels that came together with their prediction."""
+        self.lists: list[list[list[Held]]] = []
+        """By cohort: held labels 0, held labels 1, and scores of predictions without a label."""
         self.noted = 0
         """Number of scores noted in cohorts."""
         self._young: list[float] = []  # scores to be noted in the first cohort, once there is one
-        self._free, self._room = _NOWHERE, 0
-        self._store: Any = None
 
     def beyond(self, label: int) -> int:
         """Return the labels of a class that came, less those learned; below 0 by labels by exclusion."""
         return int(self.more[_HELD, label] - self.more[_FOUND, label] + self.more[_CONFIRMED, label])
 
-    def _give(self, room: int) -> None:
-        """Make memory for so many held labels."""
-        kinds = np.float64, np.int8, np.int64, np.float64, np.int32, np.float64, np.int32
-        store = [np.zeros(room, kind) for kind in kinds]
-        for column, old in zip(store, self._store or (), strict=False):
-            column[: self._room] = old
-        self._store = store
-        self._scores, self._labels, self._index, self._weights, self._stands, self._at, self._follow = store
-        for i in range(room - 1, self._room - 1, -1):
-            self._follow[i], self._free = self._free, i
-        self._room = room
-
-    def _push(
-        self, cohort: int, score: float, label: int, index: int, weight: float, time: float, memo: Memo | None
-    ) -> None:
+    def _push(self, cohort: int, held: Held) -> None:
         """Hold a label."""
         if self.held >= _MOST_HELD and self._weighs:
             self._thin()
         self.held += 1
-        self.more[_HELD, label] += 1
-        if cohort >= 0:
-            i = self._place(cohort, label, score, index, weight, time)
-        else:
-            i = self._put(score, label, index, weight, time)
-            self._loose.append(i)
-        if memo is not None:
-            self.memos[i] = memo
+        self.more[_HELD, held.label] += 1
+        waiting: list[Held] = self.lists[cohort][held.label] if cohort >= 0 else self.loose
+        waiting.append(held)
 
-    def _place(self, cohort: int, label: int, score: float, index: int, weight: float, time: float) -> int:
-        """Put a score behind the others of its label, 2: none yet, and cohort; return its place."""
-        i = self._put(score, label, index, weight, time)
-        if self.tail[cohort, label] == _NOWHERE:
-            self.head[cohort, label] = i
-        else:
-            self._follow[self.tail[cohort, label]] = i
-        self.tail[cohort, label] = i
-        return i
-
-    def _put(self, score: float, label: int, index: int, weight: float, time: float) -> int:
-        """Take memory for a score; return its place."""
-        if self._free == _NOWHERE:
-            self._give(max(16, 2 * self._room))
-        i = self._free
-        self._free = self._follow[i]
-        self._scores[i], self._labels[i], self._index[i], self._at[i] = score, label, index, time
-        self._weights[i], self._stands[i], self._follow[i] = weight, 1, _NOWHERE
-        return i
-
-    def _pop(self, cohort: int, label: int) -> None:
-        """Release the first held label of a class of a cohort."""
-        i = self.head[cohort, label]
-        self.head[cohort, label] = self._follow[i]
-        if self._follow[i] == _NOWHERE:
-            self.tail[cohort, label] = _NOWHERE
-        self.released[cohort, label] += self._stands[i]
-        self.more[_HELD, label] -= self._stands[i]
-        self.ready.append(i)
-        self.held -= 1
+    def _pop(self, cohort: int, label: int, most: int) -> None:
+        """Release the first held labels of a class of a cohort, until so many are released."""
+        waiting, count = self.lists[cohort][label], 0
+        for held in waiting:
+            if self.released[cohort, label] + held.stands > most:
+                break
+            self.released[cohort, label] += held.stands
+            self.more[_HELD, label] -= held.stands
+            count += 1
+        if count:  # few cohorts have any to be released
+            self.ready += waiting[:count]
+            del waiting[:count]
+            self.held -= count
 
     def _unnote(self, cohort: int, score: float, index: int) -> None:
         """Forget the score of a prediction that has got a label, if it is noted."""
-        before, i = _NOWHERE, self.head[cohort, _SCORE]
-        while i != _NOWHERE:
-            after = self._follow[i]
-            if self._scores[i] == score and self._index[i] >= index:
-                if before == _NOWHERE:
-                    self.head[cohort, _SCORE] = after
-                else:
-                    self._follow[before] = after
-                if after == _NOWHERE:
-                    self.tail[cohort, _SCORE] = before
-                self._follow[i], self._free = self._free, i
-                self.waiting[cohort, 0] -= 1
+        notes = self.lists[cohort][_SCORE]
+        for place, note in enumerate(notes):
+            if note.score == score and note.index >= index:
+                del notes[place]
                 self.noted -= 1
                 return
-            before, i = i, after
 
     def _forget_scores(self, cohort: int) -> None:
         """Forget the scores of a cohort without a label."""
-        while self.head[cohort, _SCORE] != _NOWHERE:
-            i = self.head[cohort, _SCORE]
-            self.head[cohort, _SCORE] = self._follow[i]
-            self._follow[i], self._free = self._free, i
-        self.tail[cohort, _SCORE] = _NOWHERE
-        self.noted -= self.waiting[cohort, 0]
-        self.waiting[cohort, 0] = 0
+        notes = self.lists[cohort][_SCORE]
+        self.noted -= len(notes)
+        notes.clear()
 
     def _thin(self) -> None:
         """Leave out every second label of each class of each cohort; let the other stand for both."""
-        for cohort in range(self.k):
-            for label in range(2):
-                self.held -= self._thinned(cohort, label)
-
-    def _thinned(self, cohort: int, label: int) -> int:
-        """Thin what a cohort has of a label; return how many were left out."""
-        count, i = 0, self.head[cohort, label]
-        while i != _NOWHERE:
-            j = self._follow[i]
-            if j != _NOWHERE and self._stands[i] + self._stands[j] <= _MOST_STANDS:
-                stands = self._stands[i] + self._stands[j]
-                index = int(self._index[i]) * 31  # a label has a chance of its own
-                if _chance(index + int(self._scores[i] * 4294967296.0)) * stands >= self._stands[i]:
-                    self._scores[i], self._index[i] = self._scores[j], self._index[j]
-                    self._at[i] = self._at[j]
-                    if j in self.memos:
-                        self.memos[i] = self.memos[j]
-                self._weights[i] += self._weights[j]
-                self._stands[i] += self._stands[j]
-                self._follow[i] = self._follow[j]
-                if self.tail[cohort, label] == j:
-                    self.tail[cohort, label] = i
-                self.memos.pop(j, None)
-                self._follow[j], self._free = self._free, j
-                count += 1
-            i = self._follow[i]
-        return count
+        for of_cohort in self.lists:
+            for waiting in of_cohort[:_SCORE]:
+                self.held -= _thinned(waiting)
 
     def _join(self, j: int, i: int) -> None:
         """Add a cohort to the one before it, with the labels held."""
         DelayLaws._join(self, j, i)
-        if self.waiting[j, 1] != self.waiting[i, 1]:
+        if self.mark[j] != self.mark[i]:
             self._forget_scores(j)
             self._forget_scores(i)
-            self.waiting[j, 1] = 0
-        self.waiting[j, 0] += self.waiting[i, 0]
-        for label in range(3):
-            if self.head[i, label] == _NOWHERE:
-                continue
-            if self.head[j, label] == _NOWHERE:
-                self.head[j, label] = self.head[i, label]
-            else:
-                self._follow[self.tail[j, label]] = self.head[i, label]
-            self.tail[j, label] = self.tail[i, label]
-        thinned, most = 1, _NOTES if self.noted <= _MANY_NOTES else _FEW
-        while self.waiting[j, 0] > most and thinned:
-            thinned = self._thinned(j, _SCORE)
-            self.waiting[j, 0] -= thinned
-            self.noted -= thinned
+            self.mark[j] = 0
+        for waiting, more in zip(self.lists[j], self.lists[i], strict=True):
+            waiting += more
+        notes, most = self.lists[j][_SCORE], _NOTES if self.noted <= _MANY_NOTES else _FEW
+        while len(notes) > most:
+            self.noted -= _thinned(notes)
+
+    def _move(self, j: int, i: int) -> None:
+        """Put a cohort in an earlier place."""
+        DelayLaws._move(self, j, i)
+        self.lists[j] = self.lists[i]
 
     def released_labels(self) -> Released:
         """Return the labels that are ready, and forget them."""
-        places = np.array(self.ready, np.int64)
-        index, scores = np.asarray(self._index)[places], np.asarray(self._scores)[places]
+        index, scores = (
+            np.array([getattr(each, name) for each in self.ready]) for name in ("index", "score")
+        )
         # Labels of one batch of predictions may have one index: then by chance, not one class first.
         mixed = np.where(index >= 0, (scores * 4294967296.0).astype(np.int64) * 2654435761 & 0xFFFFFFFF, 0)
         order = np.lexsort((mixed, np.maximum(index, AT_ONCE)))
-        sorted_ = places[order]
-        given = Released(
+        ready, self.ready = [self.ready[place] for place in order.tolist()], []
+        return Released(
             scores[order],
-            np.asarray(self._labels)[sorted_],
+            np.array([held.label for held in ready], np.int8),
             index[order],
-            np.asarray(self._weights)[sorted_],
-            np.asarray(self._at)[sorted_],
-            [self.memos.pop(i, None) for i in sorted_.tolist()] if self.memos else [None] * len(places),
+            np.array([held.weight for held in ready]),
+            np.array([held.time for held in ready]),
+            [held.memo for held in ready],
         )
-        for i in self.ready:
-            self._follow[i], self._free = self._free, i
-        self.ready = []
-        return given
 
     @property
     def holds(self) -> bool:
@@ -310,7 +244,9 @@ class LabelRelease(DelayLaws):
     def begin(self) -> None:
         """Make a cohort for the next predictions; the first is that of all so far."""
         DelayLaws.begin(self)
-        self.waiting[self.k - 1, 1] = _NOTED if self.excludes and self.holds else 0
+        del self.lists[self.k - 1 :]  # of cohorts that were merged
+        self.lists.append([[], [], []])
+        self.mark[self.k - 1] = _NOTED if self.excludes and self.holds else 0
         if self.k == 1:
             self.expected[0, 0], self.expected[0, 1] = self.sum, self.squares
             n, young, self.n, self._young = self.n, np.array(self._young), 0, []
@@ -323,9 +259,8 @@ class LabelRelease(DelayLaws):
         if cohort < 0:
             if self.excludes:
                 self._young.append(score)
-        elif self.waiting[cohort, 1] == _NOTED:
-            self._place(cohort, _SCORE, score, self.n, 1.0, _NO_TIME)
-            self.waiting[cohort, 0] += 1
+        elif self.mark[cohort] == _NOTED:
+            self.lists[cohort][_SCORE].append(Held(score, _SCORE, self.n, 1.0, _NO_TIME, None, 1))
             self.noted += 1
 
     def note_many(self, scores: Floats) -> None:
@@ -342,7 +277,7 @@ class LabelRelease(DelayLaws):
         self.close()
         if not (self.unsettled or self.on) and self.z > _SURE:  # the laws are not known yet
             self.unsettled = self.late_class = True
-            self.waiting[self.k - 1, 1] = _NOTED if self.excludes else 0
+            self.mark[self.k - 1] = _NOTED if self.excludes else 0
         if self.unsettled:
             self._settle()
         elif was and not self.on:
@@ -364,7 +299,7 @@ class LabelRelease(DelayLaws):
         came: float,
         time: float,
         expected: float,
-        memo: Memo | None,
+        memo: Any,
     ) -> bool:
         """Take a label; return whether it is to be learned now. If not, those that are `ready` are.
 
@@ -389,11 +324,10 @@ class LabelRelease(DelayLaws):
                 arrival = max(self.now, likely)
             self._came = came
             self.label(cohort, score, label, arrival)
-            if self.waiting[cohort, 0] > 0:
-                self._unnote(cohort, score, index)
+            self._unnote(cohort, score, index)
             if came == came:
                 self._moment = came if self._moment != self._moment else max(self._moment, came)
-            mark = self.waiting[cohort, 1]
+            mark = self.mark[cohort]
             if mark > _NOTED:  # learned by exclusion
                 self.released[cohort, label] += 1
                 if label == mark - _EXCLUDED:
@@ -406,7 +340,7 @@ class LabelRelease(DelayLaws):
                 return True
         elif not self.unsettled:
             return True
-        self._push(cohort, score, label, index, weight, time, memo)
+        self._push(cohort, Held(score, label, index, weight, time, memo, 1))
         if self.unsettled:
             if cohort >= 0:
                 self.expected[cohort, 2] += expected
@@ -484,22 +418,20 @@ class LabelRelease(DelayLaws):
         for cohort in range(self.k):
             self._free_of(cohort)
             self._forget_scores(cohort)
-            self.waiting[cohort, 1] = 0 if self.waiting[cohort, 1] == _NOTED else self.waiting[cohort, 1]
+            self.mark[cohort] = 0 if self.mark[cohort] == _NOTED else self.mark[cohort]
         self.unsettled = False
 
     def _free_loose(self) -> None:
         """Release the labels that came together with their prediction."""
-        for place in self._loose:
-            i = place
-            self.more[_HELD, self._labels[i]] -= 1
-        self.ready += self._loose
-        self.held -= len(self._loose)
-        self._loose = []
+        for held in self.loose:
+            self.more[_HELD, held.label] -= 1
+        self.ready += self.loose
+        self.held -= len(self.loose)
+        self.loose = []
 
     def _free_of(self, cohort: int) -> None:
         for label in range(2):
-            while self.head[cohort, label] != _NOWHERE:
-                self._pop(cohort, label)
+            self._pop(cohort, label, _ALL)
 
     def _free_first(self) -> None:
         """Release labels of the oldest predictions, as far as hardly any of these are pending."""
@@ -522,16 +454,17 @@ class LabelRelease(DelayLaws):
         """Release labels of each cohort, so that both classes are equally complete."""
         k = self.k - 1
         first = 0
-        while first < k and max(self.head[first, 0], self.head[first, 1], self.head[first, 2]) == _NOWHERE:
+        while first < k and not any(self.lists[first]):
             first += 1
         if first == k:
             return
         shares = np.empty((4, k))
         complete = completeness(self, first, shares)
         for i in range(first, k):
-            if shares[3, i] > 0.0 and self.waiting[i, 1] == _NOTED:
+            zeros, ones, notes = self.lists[i]
+            if shares[3, i] > 0.0 and self.mark[i] == _NOTED and notes:
                 self._exclude(i, int(shares[3, i]) - 1)
-            if self.head[i, 0] == _NOWHERE and self.head[i, 1] == _NOWHERE:
+            if not (zeros or ones):
                 continue
             least = min(shares[0, i], shares[1, i], 1.0)
             odd = shares[2, i] > 0.0
@@ -543,37 +476,22 @@ class LabelRelease(DelayLaws):
                 if not old and part <= _COMPLETE:
                     by_chance = _chance(self._start[i] // 32 + label)
                     most = int(math.floor(part * told + by_chance))  # noqa: RUF046  # in C a double
-                while (
-                    self.head[i, label] != _NOWHERE
-                    and self.released[i, label] + self._stands[self.head[i, label]] <= most
-                ):
-                    self._pop(i, label)
+                self._pop(i, label, most)
 
     def _exclude(self, cohort: int, label: int) -> None:
         """Learn what is pending in a cohort as of this label, and all that is held of it."""
         self._free_of(cohort)
-        self.waiting[cohort, 1] = _EXCLUDED + label
+        self.mark[cohort] = _EXCLUDED + label
         pending = self._size[cohort] - self.told[cohort, 0] - self.told[cohort, 1]
-        noted, i = 0, self.head[cohort, _SCORE]
-        while i != _NOWHERE:
-            noted += self._stands[i]
-            i = self._follow[i]
-        if pending <= 0:
-            self._forget_scores(cohort)
-            return
-        i = self.head[cohort, _SCORE]
-        while i != _NOWHERE:
-            self._labels[i] = label
+        notes = self.lists[cohort][_SCORE] if pending > 0 else []
+        noted = sum([note.stands for note in notes])
+        for note in notes:
             self.more[_FOUND, label] += 1
-            self._weights[i] = float(self._stands[i]) * pending / noted
-            self._at[i] = self._moment
-            self.ready.append(i)
-            i = self._follow[i]
+            weight = float(note.stands) * pending / noted
+            self.ready.append(Held(note.score, label, note.index, weight, self._moment, None, 1))
         if noted:
             self.excluded += pending
-        self.head[cohort, _SCORE] = self.tail[cohort, _SCORE] = _NOWHERE
-        self.noted -= self.waiting[cohort, 0]
-        self.waiting[cohort, 0] = 0
+        self._forget_scores(cohort)
 
     # State
 
@@ -582,27 +500,13 @@ class LabelRelease(DelayLaws):
         own = {name: getattr(self, name) for name in SCALARS}
         own = {name: value for name, value in own.items() if value == value and value != SCALARS[name]}
         made = ReleaseState(**own, young=np.array(self._young))  # without NaN, as is usual
-        if not (self.k or self._loose):
+        if not (self.k or self.loose):
             return made
-        state: Any = made
-        places, sizes = list[int](), list[int]()
-        for cohort in range(self.k):
-            for label in range(3):
-                before, i = len(places), self.head[cohort, label]
-                while i != _NOWHERE:
-                    places.append(i)
-                    i = self._follow[i]
-                sizes.append(len(places) - before)
-        sizes.append(len(self._loose))
-        places += self._loose
-        state.sums, state.laws = np.array(self._sums).ravel(), np.array(self._laws).ravel()
-        state.histogram = np.array(self._histogram)
-        state.more, state.held = np.array(self.more).ravel(), np.array(sizes, np.int64)
-        state.cohorts = tuple(self._cohorts(int(self.k)))
-        if places:
-            columns = [np.asarray(column)[places] for column in self._store[:6]]  # but for the links
-            state.scores, state.labels, state.index, state.weights, state.stands, state.times = columns
-            state.memos = {place: self.memos[i] for place, i in enumerate(places) if i in self.memos}
+        made.sums, made.laws = np.array(self._sums).ravel(), np.array(self._laws).ravel()
+        made.histogram, made.more = np.array(self._histogram), np.array(self.more).ravel()
+        made.cohorts = self.cohorts[: self.k].astype(STORED_FIELDS).tobytes()
+        made.lists = [[[held.row() for held in waiting] for waiting in each] for each in self.lists]
+        made.loose = [held.row() for held in self.loose]
         return made
 
     def restore(self, state: ReleaseState) -> Self:
@@ -614,36 +518,35 @@ class LabelRelease(DelayLaws):
             require(len(self._young) in (0, self.n) and self.n < _COHORT, "predictions without cohorts")
             return self
         self._restore_laws(state)
-        k, head, tail = int(self.k), np.asarray(self.head), np.asarray(self.tail)
         self.more = state.more.reshape(3, 2)
-        sizes = within(state.held, 0, MOST, "held labels", 3 * k + 1)
-        rows, loose = sizes[: 3 * k].reshape(k, 3), int(sizes[3 * k])
-        number = int(sizes.sum())
-        columns = state.scores, state.labels, state.index, state.weights, state.stands, state.times
-        require(all(len(column) == number for column in columns), f"columns of {number} held labels")
-        checks.as_scores(state.scores)
-        require(all(0 <= place < number for place in state.memos), "what is kept with held labels")
-        self.held, self.ready, self._free, self._room = int(rows[:, :2].sum()) + loose, [], _NOWHERE, 0
-        self.noted = int(rows[:, 2].sum())
-        head[:], tail[:] = _NOWHERE, _NOWHERE
-        self._give(number)
-        for column, values in zip(self._store, columns, strict=False):
-            column[:number] = values
-        self._free = _NOWHERE
-        self.memos = dict(state.memos)
-        follow, place = np.asarray(self._follow), 0
-        follow[:number] = np.arange(1, number + 1)
-        for which, count in enumerate(rows.ravel().tolist()):
-            end = place + count
-            if count:
-                cohort, label = divmod(which, 3)
-                head[cohort, label], tail[cohort, label] = place, end - 1
-                follow[end - 1] = _NOWHERE
-                require((state.labels[place:end] == label).all(), "held labels of another class")
-            place = end
-        checks.as_labels(state.labels[place:])
-        self._loose = list(range(place, number))
+        require(len(state.lists) == self.k, f"held labels of {len(state.lists)} cohorts")
+        for of_cohort in state.lists:
+            for label, waiting in enumerate(of_cohort):
+                require(all(held.label == label for held in waiting), "held labels of another class")
+            self.held += len(of_cohort[0]) + len(of_cohort[1])
+            self.noted += len(of_cohort[_SCORE])
+        require(all(held.label < _SCORE for held in state.loose), "held labels of no class")
+        self.held += len(state.loose)
+        self.lists = [[[Held(*row) for row in rows] for rows in of_cohort] for of_cohort in state.lists]
+        self.loose = [Held(*row) for row in state.loose]
         return self
+
+
+def _thinned(waiting: list[Held]) -> int:
+    """Let one of every two labels, or scores, stand for both; return how many were left out."""
+    count = len(waiting)
+    pairs = zip(waiting[::2], waiting[1::2], strict=False)
+    waiting[: count - count % 2] = [_one_of(*pair) for pair in pairs]
+    return count // 2
+
+
+def _one_of(first: Held, second: Held) -> Held:
+    """Return one of two labels, drawn by how many each stands for, so that it stands for both."""
+    stands, number = first.stands + second.stands, first.index * 31  # a label has a chance of its own
+    number += int(first.score * 4294967296.0)
+    chosen = second if _chance(number) * stands >= first.stands else first
+    chosen.weight, chosen.stands = first.weight + second.weight, stands
+    return chosen
 
 
 def _unlike(count: float, expected: float) -> bool:

@@ -35,7 +35,8 @@ def outage_of(release: LabelRelease, age: float) -> Outage | None:
     age
         age from which predictions should have nearly all of their labels, in the units of the release.
     """
-    size, time, told = (np.asarray(release._columns[i])[: max(release.k - 1, 0)] for i in (1, 2, 3))
+    cohorts = release.cohorts[: max(release.k - 1, 0)]
+    size, time, told = cohorts["size"], cohorts["time"], cohorts["told"]
     old = release.now - time >= age
     due, time, told = size[old] * (1.0 - release.never), time[old], told[old]
     missing, expected = due - told.sum(axis=1), np.outer(due, told.sum(axis=0) / max(due.sum(), 1.0))

@@ -9,14 +9,31 @@ import msgspec
 
 from streamcal.delayed.first_labels import FirstLabels
 from streamcal.join.entries import Memo
-from streamcal.sketch.decoding import Count, Finite, Part
-from streamcal.values import NO_CELLS, NO_COUNTS, NO_FLOATS, NO_LABELS, Cells, Counts, Floats, Labels
+from streamcal.sketch.decoding import MOST, Count, Finite, Part, Probability
+from streamcal.values import NO_COUNTS, NO_FLOATS, Counts, Floats, Labels
 
 BANDS: Final = 24
 """Bands of scores: octaves of the odds, from 2⁻¹² to 2¹²."""
 
 
 Small = Annotated[int, msgspec.Meta(ge=-1, lt=1 << 16)]
+
+
+class HeldRow(NamedTuple):
+    """A label that waits to be learned, or the score of a prediction that waits for its label."""
+
+    score: Probability
+    label: Annotated[int, msgspec.Meta(ge=0, le=2)]
+    """Label, 0 or 1; 2: none has come."""
+    prediction: Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+    """Number of its prediction; below 0: the label came at once."""
+    weight: float
+    time: float
+    """Event time of the label, in seconds; NaN: none."""
+    memo: bytes | None
+    """Value kept with the prediction."""
+    stands: Annotated[int, msgspec.Meta(ge=1, le=MOST)]
+    """Number of labels that it stands for."""
 
 
 class ReleaseState(Part):
@@ -58,18 +75,14 @@ class ReleaseState(Part):
     laws: Floats = NO_FLOATS
     histogram: Floats = NO_FLOATS
     more: Counts = NO_COUNTS
-    cohorts: tuple[Counts, Counts, Floats, Counts, Counts, Cells, Cells, Floats, Cells, Cells] | None = None
-    """Columns of cohorts but for the first and last label that each holds; None: no label is held either."""
-    held: Counts = NO_COUNTS
-    """By cohort: labels held of each class, and scores noted; then labels held that came at once."""
-    scores: Floats = NO_FLOATS
-    labels: Labels = NO_LABELS
-    index: Counts = NO_COUNTS
-    weights: Floats = NO_FLOATS
-    stands: Cells = NO_CELLS
-    times: Floats = NO_FLOATS
-    memos: dict[int, bytes] = msgspec.field(default_factory=dict)
-    """Values kept with held labels, by their place."""
+    cohorts: bytes | None = None
+    """Cohorts, see `delay_laws_c.STORED_FIELDS`; None: no label is held either."""
+    lists: list[Annotated[list[list[HeldRow]], msgspec.Meta(min_length=3, max_length=3)]] = msgspec.field(
+        default_factory=list
+    )
+    """By cohort: held labels 0, held labels 1, and noted scores of predictions without a label."""
+    loose: list[HeldRow] = msgspec.field(default_factory=list)
+    """Held labels that came together with their prediction."""
     young: Floats = NO_FLOATS
     """Scores of predictions to be noted in the first cohort, before there is one."""
 

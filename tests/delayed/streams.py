@@ -11,7 +11,7 @@ import numpy.typing as npt
 from streamcal import Recalibrator
 from streamcal.delayed.delay_laws_c import DelayLaws
 from streamcal.delayed.label_release_c import LabelRelease
-from streamcal.delayed.release_state import Released, ReleaseState
+from streamcal.delayed.release_state import Released
 from tests.inside import memo_of
 from tests.mixture.plain import expit
 
@@ -216,13 +216,14 @@ def unexcluding() -> LabelRelease:
 
 
 class Cohorts:
-    """Counts of cohorts, of the state of a release; those of the last are still coming."""
+    """Counts of cohorts of a release; those of the last are still coming."""
 
     def __init__(self, release: LabelRelease) -> None:
         if not release.k:
             release.begin()  # of the first predictions, which have no cohort yet
-        state: ReleaseState = release.to_state()
-        self.start, self.size, times, self.told, self.released, _, waiting, *_ = state.cohorts
-        self.mark, self.ages = waiting[:, 1], release.now - times
-        self.held = state.held[:-1].reshape(-1, 3)
-        self.state = state
+        cohorts = release.cohorts[: release.k].copy()
+        self.start, self.size, self.told = cohorts["start"], cohorts["size"], cohorts["told"]
+        self.released, self.mark = cohorts["released"], cohorts["mark"]
+        self.ages = release.now - cohorts["time"]
+        self.lists = release.to_state().lists
+        self.held = np.array([[*map(len, of_cohort)] for of_cohort in self.lists])

@@ -172,8 +172,7 @@ def test_one_wrong_clock_does_not_move_the_time() -> None:
 
 
 def complete(laws: DelayLaws) -> Floats:
-    """Return the completeness of each cohort, as if the scores of all were noted."""
-    np.asarray(laws._columns[8])[:, 0] = 1
+    """Return the completeness of each cohort."""
     out = np.full((4, laws.k - 1), np.nan)
     completeness(laws, 0, out)
     return out
@@ -198,7 +197,7 @@ def share_marked(stream: Stream, begin: int, end: int, young: float = 1e9) -> fl
     counts = np.zeros(2)
 
     def seen(laws: DelayLaws, out: Floats) -> None:
-        ages = laws.now - np.asarray(laws._columns[2])[: laws.k - 1]
+        ages = laws.now - laws.cohorts["time"][: laws.k - 1]
         if laws.n <= end:
             counts[:] += (out[2, ages < young] > 0.0).sum(), (ages < young).sum()
 
@@ -247,8 +246,8 @@ def test_exclusion_only_where_one_class_is_all_but_complete(late: int) -> None:
     found = np.zeros(3)
 
     def seen(laws: DelayLaws, out: Floats) -> None:
-        rows = np.asarray(laws._columns[1])[: laws.k - 1], np.asarray(laws._columns[3])[: laws.k - 1]
-        ages = laws.now - np.asarray(laws._columns[2])[: laws.k - 1]
+        rows = laws.cohorts["size"][: laws.k - 1], laws.cohorts["told"][: laws.k - 1]
+        ages = laws.now - laws.cohorts["time"][: laws.k - 1]
         for age, row, size, (no, yes) in zip(ages, out.T, *rows, strict=True):
             if row[3] == 0.0:
                 continue

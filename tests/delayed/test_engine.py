@@ -68,8 +68,9 @@ def test_many_pending_predictions(delays: Delays, rate: float) -> None:
             engine.learn_one(float(more.scores[q]), 1, memo=memo_of(n + q))
     assert engine.label_delays.late == 0
     size = len(engine.to_bytes())
-    held = Recalibrator.from_bytes(engine.to_bytes())._engine.release.to_state()
-    print(f"\n{before:,} bytes before, {size:,} after; {len(held.scores):,} scores held or noted")
+    lists = Recalibrator.from_bytes(engine.to_bytes())._engine.release.to_state().lists
+    held = sum(len(rows) for of_cohort in lists for rows in of_cohort)
+    print(f"\n{before:,} bytes before, {size:,} after; {held:,} scores held or noted")
     assert size <= 200_000
 
 

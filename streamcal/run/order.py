@@ -29,7 +29,7 @@ from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
 from streamcal.events.fields import Malformed, with_time
-from streamcal.events.guard import NEIGHBOURS, SURE, ClockState, GuardState, TimeGuard
+from streamcal.events.guard import ClockState, GuardState, TimeGuard
 from streamcal.events.input_checks import untimed
 from streamcal.join import rules_c
 from streamcal.run.ports import Batch, Position, Source
@@ -136,10 +136,9 @@ class _Chunk(NamedTuple):
                 read.untimed += int(np.count_nonzero(lacks)) * (events.domain == "target")
                 others = events.others.values()
             read.untimed += sum(map(_is_untimed, others))
-        if self.seconds is not self.times:  # else all are as they were
-            refused = np.isnan(self.seconds) & ~np.isnan(self.times)
-            read.converted += int(np.count_nonzero((np.abs(self.times) >= LIMIT) & ~refused))
-            read.mistimed += int(np.count_nonzero(refused))
+        refused = np.isnan(self.seconds) & ~np.isnan(self.times)
+        read.converted += int(np.count_nonzero((np.abs(self.times) >= LIMIT) & ~refused))
+        read.mistimed += int(np.count_nonzero(refused))
         read.backwards += int(np.count_nonzero(self.seconds < np.maximum(self.keys, reached) - BACKWARDS))
 
 
@@ -246,38 +245,23 @@ class _Lane:
         return np.array([event.time for event in islice(events, _LOOKED_AT)], np.float64)
 
     def _take_in(self, batch: Batch) -> None:
-        before, events = self._guard, batch.events
-        times = _times(events)
-        given, seconds = times[~np.isnan(times)], times
-        near = [*before.recent, given.min(), given.max()] if len(given) else [0.0]
-        low, high = min(near), max(near)
-        in_seconds = before.unit == 0 and low > -LIMIT and high < LIMIT and high <= low + self._max_jump
-        if in_seconds and (before.recent or not len(given)):
-            votes = min(before.votes + len(given), SURE)  # the usual: all in seconds, and near one another
-            recent = (*before.recent, *given[-NEIGHBOURS:].tolist())[-NEIGHBOURS:]
-            self._guard = GuardState(True, 0, votes, recent, before.spread, before.of_labels)
-        else:
-            events, seconds = self._judge(events, times)
-        if before.of_labels and len(given) < len(times):
-            bare = [index for index in np.flatnonzero(np.isnan(times)).tolist() if _is_untimed(events[index])]
-            why = Refusal("missing_time", {"source": self.source})
-            events = _with_times(events, bare, seconds, dict.fromkeys(bare, why)) if bare else events
+        before, events, times = self._guard, batch.events, _times(batch.events)
+        guard = TimeGuard(self._max_jump, before)
+        seconds, refused = guard.take_many(times)
+        untimed = np.isnan(times)
+        changed = np.flatnonzero((seconds != times) & ~untimed).tolist()
+        if before.of_labels and untimed.any():
+            bare = [index for index in np.flatnonzero(untimed).tolist() if _is_untimed(events[index])]
+            changed += bare
+            refused |= dict.fromkeys(bare, Refusal("missing_time", {"source": self.source}))
+        if changed:
+            events = _with_times(events, changed, seconds, refused)
         clock = rules_c.Clock(self._tolerance, before.clock)
         keys = np.concatenate(([self.read], clock.believed(seconds)))
-        self._guard = msgspec.structs.replace(self._guard, clock=clock.state)
+        self._guard = msgspec.structs.replace(guard.state, clock=clock.state)
         np.fmax.accumulate(keys, out=keys)
         self.read = float(keys[-1])
         self.chunks.append(_Chunk(batch, 0, events, times, seconds, keys[1:], before))
-
-    def _judge(
-        self, events: Sequence[Event | Malformed], times: Floats
-    ) -> tuple[Sequence[Event | Malformed], Floats]:
-        """Return events with their times in seconds, those that are refused malformed; and these seconds."""
-        guard = TimeGuard(self._max_jump, self._guard)
-        seconds, refused = guard.take_many(times)
-        self._guard = guard.state
-        changed = np.flatnonzero((seconds != times) & ~np.isnan(times)).tolist()
-        return (_with_times(events, changed, seconds, refused) if changed else events), seconds
 
     def take(self, until: float, *, inclusive: bool) -> list[_Chunk]:
         """Remove and return the events before the time ``until``; if inclusive, also those at it."""

@@ -188,7 +188,7 @@ def test_copies_are_engines_of_their_own(kind: Kind) -> None:
 def test_the_state_is_bounded(kind: Kind) -> None:
     engine, sizes = kind.new(), []
     for seed in range(6):
-        rows = kind.rows(2_000, 10 + seed)
+        rows = kind.rows(1_000, 10 + seed)
         engine.observe_many(rows.scores, rows.segments)
         learn(engine, rows, "source" if seed % 2 else "target")
         sizes.append(len(engine.to_bytes()))

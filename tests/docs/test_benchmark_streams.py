@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import quality
 from benchmarks.__main__ import EIGHT
 from streamcal.testing import NormalPair
 
@@ -23,6 +22,8 @@ def test_a_stream_and_a_peer_of_ones_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A CSV file with a source, and a class that is found on the path."""
+    from benchmarks import quality  # whose libraries take long to import
+
     rows = [f"{score},{label},{'source' if i < 200 else 'target'}" for i, (score, label) in enumerate(PAIRS)]
     (tmp_path / "mine.csv").write_text("\n".join(["score,label,domain", *rows]) + "\n")
     (tmp_path / "right.py").write_text(

@@ -15,8 +15,9 @@ import resource
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -30,26 +31,34 @@ from tests.serve.servers import JSON, LINES, Served, exchange
 PREDICT = "/v1/predictions"
 HEALTH: Final = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CONNECTIONS: Final = "connections"
-_FIELDS: Final = b"".join(b'"%x":0,' % i for i in range(700_000))
 
-BODIES: Final = {
-    "lists": (PREDICT, JSON, b'{"id":"a","score":[%b0]}' % (b"[]," * 2_600_000)),
-    "objects in a batch": (PREDICT, LINES, b"{}\n" * 2_700_000),
-    "objects in an event": (PREDICT, JSON, b'{"id":"a","score":[%b0]}' % (b"{}," * 2_600_000)),
-    "fields": (PREDICT, JSON, b'{%b"id":"a"}' % _FIELDS),
-    "fields of lines": (PREDICT, LINES, (b'{%b"id":"a"}\n' % _FIELDS[:80_000]) * 80),
-    "deep": (PREDICT, JSON, b'{"id":' + b"[" * (MOST_BYTES - 100)),
-    "repeated": (PREDICT, JSON, b'{%b"id":"a"}' % (b'"id":"a",' * 900_000)),
-    "escapes": (PREDICT, JSON, b'{"id":"%b"}' % (b'\\"' * (MOST_BYTES // 2 - 10))),
-    "breaks": (PREDICT, LINES, b"{}" + b"\n" * (MOST_BYTES - 2)),
+
+@cache
+def fields() -> bytes:
+    return b"".join(b'"%x":0,' % i for i in range(700_000))
+
+
+Body = tuple[str, str, Callable[[], bytes]]
+"""Path, type, and what makes the content, of megabytes each."""
+
+BODIES: Final[dict[str, Body]] = {
+    "lists": (PREDICT, JSON, lambda: b'{"id":"a","score":[%b0]}' % (b"[]," * 2_600_000)),
+    "objects in a batch": (PREDICT, LINES, lambda: b"{}\n" * 2_700_000),
+    "objects in an event": (PREDICT, JSON, lambda: b'{"id":"a","score":[%b0]}' % (b"{}," * 2_600_000)),
+    "fields": (PREDICT, JSON, lambda: b'{%b"id":"a"}' % fields()),
+    "fields of lines": (PREDICT, LINES, lambda: (b'{%b"id":"a"}\n' % fields()[:80_000]) * 80),
+    "deep": (PREDICT, JSON, lambda: b'{"id":' + b"[" * (MOST_BYTES - 100)),
+    "repeated": (PREDICT, JSON, lambda: b'{%b"id":"a"}' % (b'"id":"a",' * 900_000)),
+    "escapes": (PREDICT, JSON, lambda: b'{"id":"%b"}' % (b'\\"' * (MOST_BYTES // 2 - 10))),
+    "breaks": (PREDICT, LINES, lambda: b"{}" + b"\n" * (MOST_BYTES - 2)),
 }
-"""Path, type and content of bodies that are refused undecoded."""
+"""Bodies that are refused undecoded."""
 
-ALLOWED: Final = [
-    (PREDICT, JSON, b'{%b"id":"a"}' % _FIELDS[:190_000]),
-    (PREDICT, LINES, (b'{%b"id":"a"}\n' % _FIELDS[:140]) * 9_900),
-    (PREDICT, LINES, (b'{"id":"%b"}\n' % (b"x" * 800)) * 9_900),
-    (PREDICT, JSON, b'{"id":"%b"}' % (b'\\"' * 500_000)),
+ALLOWED: Final[list[Body]] = [
+    (PREDICT, JSON, lambda: b'{%b"id":"a"}' % fields()[:190_000]),
+    (PREDICT, LINES, lambda: (b'{%b"id":"a"}\n' % fields()[:140]) * 9_900),
+    (PREDICT, LINES, lambda: (b'{"id":"%b"}\n' % (b"x" * 800)) * 9_900),
+    (PREDICT, JSON, lambda: b'{"id":"%b"}' % (b'\\"' * 500_000)),
 ]
 """Likewise, those that are decoded, and hold as much as they may."""
 
@@ -100,7 +109,8 @@ def _attack(port: int, name: str, strangers: int) -> None:
     async def attack() -> None:
         if name == CONNECTIONS:
             await asyncio.gather(*(_stay(port, i % 3) for i in range(strangers)))
-        bodies = [*BODIES.values()] if name == "bodies" else ALLOWED
+        given = BODIES.values() if name == "bodies" else ALLOWED
+        bodies = [(path, kind, made()) for path, kind, made in given]
         await asyncio.gather(_send(port, bodies), _send(port, bodies[::-1]))
 
     os.nice(10)  # strangers have processors of their own

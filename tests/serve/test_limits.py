@@ -160,8 +160,8 @@ def test_bodies_that_are_being_read_share_a_budget(open_one: Served) -> None:
 
 @pytest.mark.parametrize("name", BODIES)
 def test_a_body_of_too_many_values_is_refused_undecoded(open_one: Served, name: str) -> None:
-    path, kind, body = BODIES[name]
-    before = memory(open_one.process.pid)
+    path, kind, made = BODIES[name]
+    body, before = made(), memory(open_one.process.pid)
     for _ in range(3):
         status, problem = open_one.ask("POST", path, body, kind)
         assert (status, "at most" in problem["detail"] or "may have" in problem["detail"]) == (413, True)

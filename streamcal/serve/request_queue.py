@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from itertools import accumulate, chain, islice
+from itertools import chain, islice
 from threading import Condition
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -75,11 +75,7 @@ class _Batch:
     def __init__(self, first: int, groups: Sequence[_Group], decoders: Mapping[Kind, JsonDecoder]) -> None:
         self._first = first
         self._raws = [line for group in groups for line in group.lines]
-        of_kind = {
-            kind: iter(_decoded([group for group in groups if group.kind == kind], kind, decoder))
-            for kind, decoder in decoders.items()
-        }
-        parts = [next(of_kind[group.kind]) for group in groups]
+        parts = [_decoded(group, decoders[group.kind]) for group in groups]
         are_columns = any(isinstance(part, Block) for part in parts)
         self.events: Sequence[Event | Malformed] = (
             Block.joined(parts) if are_columns else list(chain.from_iterable(parts))
@@ -92,20 +88,16 @@ class _Batch:
         return self._first + count
 
 
-def _decoded(groups: Sequence[_Group], kind: Kind, decoder: JsonDecoder) -> list[Sequence[Event | Malformed]]:
-    """Return the events of each of some requests of a kind: columns, if they are many and all are plain."""
-    lines = [line for group in groups for line in group.lines]
-    text, found = b"\n".join(lines), None
-    if len(lines) >= FEWEST and all(lines) and text.count(b"\n") == len(lines) - 1:
-        found = decoder.decode_lines(text)
+def _decoded(group: _Group, decoder: JsonDecoder) -> Sequence[Event | Malformed]:
+    """Return the events of a request: columns, if they are many and all are plain."""
+    found: Sequence[Event | Malformed] | None = None
+    if len(group.lines) >= FEWEST and all(group.lines):
+        found = decoder.decode_lines(b"\n".join(group.lines))
     if found is None:
-        if len(groups) > 1:
-            return [part for group in groups for part in _decoded([group], kind, decoder)]
-        found = [decoder.decode(line) for line in lines]
-    if not isinstance(found, Block) or (np.isnan(found.scores) != (kind == "labels")).any():
-        found = [_of_kind(event, kind) for event in found]
-    ends = accumulate(len(group.lines) for group in groups)
-    return [found[end - len(group.lines) : end] for group, end in zip(groups, ends, strict=True)]
+        found = [decoder.decode(line) for line in group.lines]
+    if isinstance(found, Block) and (np.isnan(found.scores) == (group.kind == "labels")).all():
+        return found
+    return [_of_kind(event, group.kind) for event in found]
 
 
 def _of_kind(event: Event | Malformed, kind: Kind) -> Event | Malformed:

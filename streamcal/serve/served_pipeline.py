@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from math import inf
+from collections.abc import Iterator
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
-import numpy as np
 
 from streamcal.engine.emissions import Recalibrated
 from streamcal.events import LabelEvent, LabelledEvent, PredictionEvent
-from streamcal.events.blocks import Block
 from streamcal.events.fields import Malformed
-from streamcal.join.id_table_c import EARLY
 from streamcal.run.config import RunConfig
 from streamcal.run.kinds import ClassRow
-from streamcal.run.order import BACKWARDS, MicroBatch
+from streamcal.run.order import MicroBatch
 from streamcal.run.outcome import Outcome
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS
@@ -50,53 +46,18 @@ class ServedPipeline(Pipeline):
             checks_deployment=False,  # who sends labels or scores of another meaning is told so at once
         )
         self._to_rows_again = self.kind.to_rows(options.added(getattr(self.decisions, "again", None)))
-        self._latest = {True: -inf, False: -inf}  # times of labels, and of other events
         self.results: list[Result] = []
         """Results of the events of the last micro-batch, in order."""
 
     def process(self, batch: MicroBatch) -> Outcome:
         """Take events of requests."""
-        batch.times_read.backwards = self._backwards(batch)
+        batch.times_read.backwards = 0  # requests come in any order, and labels later than predictions
         outcome = super().process(batch)
         self.results = list(self._results(batch, outcome))
         return outcome
 
-    def _backwards(self, batch: MicroBatch) -> int:
-        """Return how many events go back among those of their kind: labels come later than predictions."""
-        count, events = 0, batch.events
-        if isinstance(events, Block) and not events.others:
-            alone, times = np.isnan(events.scores), events.times
-        else:
-            alone = np.array([isinstance(event, LabelEvent) for event in events])
-            times = np.array([event.time for event in events], np.float64)
-        for kind, before in self._latest.items():
-            some = times[(alone == kind) & ~np.isnan(times)]
-            latest = np.maximum.accumulate(np.concatenate(([before], some)))
-            count += int(np.count_nonzero(some < latest[:-1] - BACKWARDS))
-            self._latest[kind] = float(latest[-1])
-        return count
-
-    def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterable[Result]:
-        """Return the result of every event, after a micro-batch and before its commit."""
-        events, answers = batch.events, outcome.answers
-        if not isinstance(events, Block) or events.others or outcome.rejects:
-            return self._each(batch, outcome)
-        alone = np.isnan(events.scores)
-        if len(answers) + np.count_nonzero(alone) < len(alone):  # one had come before
-            return self._each(batch, outcome)
-        labels = events.ids.take(np.flatnonzero(alone))
-        joined = (LabelAnswer(id_, "joined") for id_ in labels)
-        results = np.empty(len(alone), object)
-        results[~alone] = list(answers)
-        results[alone] = list(map(self._accepted, labels) if self.join.count(EARLY) else joined)
-        return results.tolist()
-
-    def _accepted(self, id_: Any) -> LabelAnswer:
-        is_early = self.join.is_early(self.join.known(id_))
-        return LabelAnswer(id_, "waiting" if is_early else "joined")
-
-    def _each(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
-        """Yield the results one by one."""
+    def _results(self, batch: MicroBatch, outcome: Outcome) -> Iterator[Result]:
+        """Yield the result of every event, after a micro-batch and before its commit."""
         refused = {row.line: row for row in outcome.rejects if row.source == REQUESTS}
         events = batch.events
         if self.columns.positive is not None:
@@ -118,6 +79,10 @@ class ServedPipeline(Pipeline):
                     labelled = self._label(LabelEvent(event.id, event.label), why)
                     result = labelled if isinstance(labelled, Problem) else result
                 yield result or self._again(event, why)
+
+    def _accepted(self, id_: Any) -> LabelAnswer:
+        is_early = self.join.is_early(self.join.known(id_))
+        return LabelAnswer(id_, "waiting" if is_early else "joined")
 
     def _label(self, event: LabelEvent, why: RejectRow | None) -> Result:
         id_ = event.id

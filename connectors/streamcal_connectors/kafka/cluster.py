@@ -11,7 +11,6 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
 from functools import partial
 from typing import Final, TypeVar, cast
 
@@ -109,7 +108,6 @@ class Cluster:
             self._use_confluent()
         else:
             check_codec(self._options)
-        self._id: str | None = None
 
     def _use_confluent(self) -> None:
         try:
@@ -141,13 +139,6 @@ class Cluster:
     def new_producer(self, transactional_id: str, batch_bytes: int) -> Producer:
         """Make a producer, for a `call`; it sends at most so many bytes at once to a partition."""
         return self._producer(transactional_id, min(_BATCH_BYTES, batch_bytes), self.config, self.stop)
-
-    def cluster_id(self) -> str:
-        """Return what tells this cluster from any other: its own id, or else the hosts it was reached by."""
-        if self._id is None:
-            with closing(self.consumer()) as consumer:
-                self._id = consumer.cluster_id() or str(self)
-        return self._id
 
     def topic_settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
         """Return the settings of topics; waits for the cluster, as `call` does."""
@@ -198,11 +189,7 @@ class Cluster:
             except (RefusedError, StoppedError):
                 raise
             except (KafkaError, OSError) as met:
-                said = _last_words.take()
-                ours = not isinstance(met, KafkaError) or is_permanent(met)  # it says why
-                error = met if said is None or ours else said
-                self.refused(error)
-                self.away(error)
+                error = self._failed(met)
                 if self.stop():
                     raise StoppedError(f"Kafka at {self} is away: {brief(error)}") from None
                 if not patient and time.monotonic() > deadline:
@@ -261,13 +248,19 @@ class Cluster:
         try:
             request()
         except (KafkaError, OSError) as met:
-            said = _last_words.take()
-            error = said if said is not None and is_permanent(said) else met
-            self.refused(error)
-            self.away(error)
+            self._failed(met)
             time.sleep(_PAUSES[0])
         else:
             self.back()
+
+    def _failed(self, met: Exception) -> BaseException:
+        """Take note of a failed request: raise RefusedError, or log that the cluster is away; return why."""
+        said = _last_words.take()
+        says_why = not isinstance(met, KafkaError) or is_permanent(met)
+        error = met if said is None or says_why else said
+        self.refused(error)
+        self.away(error)
+        return error
 
     def _knock(self) -> None:
         """Raise OSError if no host accepts a connection; a client would try for seconds."""

@@ -18,13 +18,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationError,
-    field_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from streamcal.run.connectors import public_url
 from streamcal_connectors.kafka.tokens import TOKEN_URL, Tokens

@@ -161,10 +161,6 @@ class Consumer:
         found = cluster.topic_id(topic)
         return str(found) if found is not None and found.int else None
 
-    def cluster_id(self) -> str | None:
-        """Return the id of the cluster as of the last refresh."""
-        return cast("str | None", self._client._cluster.cluster_id)
-
     def ends(
         self, partitions: Iterable[TopicPartition], seconds: float | None = None
     ) -> dict[TopicPartition, int]:

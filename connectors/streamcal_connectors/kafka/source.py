@@ -46,7 +46,6 @@ class KafkaConnector:
     def __init__(self) -> None:
         hold_log_back()
         self._shared: dict[tuple[object, ...], Transactions] = {}  # by hosts and options
-        self._inputs: list[tuple[Cluster, str]] = []
         self._names: set[tuple[str, str]] = set()
         self._partitions: dict[str, int] = {}  # how many, by source, of a shard
         self._table: Mapping[str, Any] = {}
@@ -76,7 +75,6 @@ class KafkaConnector:
         opened = KafkaSource(transactions.cluster, parsed, options, self._sources)
         self._sources.append(opened)
         transactions.sources[opened.name] = parsed.topic
-        self._inputs.append((transactions.cluster, parsed.topic))
         return opened
 
     def sink(self, url: str, options: SinkOptions | None = None) -> KafkaSink:
@@ -88,9 +86,7 @@ class KafkaConnector:
     def feed(self, url: str) -> KafkaFeed:
         """Open a topic that a sink writes, to read back; see `source`."""
         parsed = KafkaUrl(url)
-        cluster = self._transactions(parsed).cluster
-        self._inputs.append((cluster, parsed.topic))
-        return KafkaFeed(cluster, parsed.topic)
+        return KafkaFeed(self._transactions(parsed).cluster, parsed.topic)
 
     def _claim(self, role: str, name: str) -> None:
         """Refuse two inputs, or two outputs, of one name: a store could not tell them apart."""
@@ -115,7 +111,7 @@ class KafkaConnector:
         key = (*sorted(url.hosts), url.options.config)
         if key not in self._shared:
             config = read_kafka_config(url.options.config, table=self._table)
-            self._shared[key] = Transactions(Cluster(url.hosts, config, self._stop), self._inputs)
+            self._shared[key] = Transactions(Cluster(url.hosts, config, self._stop))
         return self._shared[key]
 
 

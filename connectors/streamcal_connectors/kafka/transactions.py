@@ -65,11 +65,9 @@ class Transactions:
     ----------
     cluster
         where to write.
-    inputs
-        topics that the run reads, on any cluster; may grow until `open`.
     """
 
-    def __init__(self, cluster: Cluster, inputs: Sequence[tuple[Cluster, str]]) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.name = ""
         """Transactional id, and the group of the owner's mark; set by the first sink."""
@@ -82,7 +80,6 @@ class Transactions:
         """Rows to send with the next commit."""
         self.settings: Mapping[str, TopicSettings] = {}
         """Settings of the sinks' topics as they were at `open`."""
-        self._inputs = inputs
         self._outputs: list[str] = []  # topics of the sinks
         self._anchor: TopicPartition  # under which the groups store their marks; of the first sink
         self._owner = uuid.uuid4().hex
@@ -121,10 +118,9 @@ class Transactions:
         Raises
         ------
         OSError, ValueError
-            if the cluster stays away or refuses, a topic does not exist, or one is an input as well; or,
-            unless it may ``append``, if another job wrote last, or a topic holds records and the job is new
-            and not one that ``resumes``; or if other shards write, or shards and this is none. Nothing is
-            changed then.
+            if the cluster stays away or refuses, or a topic does not exist; or, unless it may ``append``, if
+            another job wrote last, or a topic holds records and the job is new and not one that ``resumes``;
+            or if other shards write, or shards and this is none. Nothing is changed then.
         """
         if not self._group:
             self._job, self._group = job, f"{self.name}.{job or f'once.{self._owner}'}"
@@ -133,7 +129,6 @@ class Transactions:
                 places = [
                     place for topic in topics for place in self.cluster.topic_partitions(consumer, topic)
                 ]
-                self._refuse_own_inputs()
                 if job and not append and not resumes and self.cluster.call(self._is_new):
                     self._refuse_records(consumer, places)
             self.settings = self.cluster.topic_settings(topics)
@@ -183,15 +178,6 @@ class Transactions:
         self._discard()
 
     # Inside
-
-    def _refuse_own_inputs(self) -> None:
-        """Refuse a topic that is read and written, by whatever names of hosts."""
-        for cluster, topic in self._inputs:
-            if topic in self._outputs and cluster.cluster_id() == self.cluster.cluster_id():
-                raise ValueError(
-                    f"the topic {topic!r} at {self.cluster} is an input and an output of this run: it would"
-                    " read what it writes. Give each its own topic"
-                )
 
     def _transact(self, producer: Producer, mark: Mark) -> None:
         """Do steps 1 to 5 of the module's docstring."""

@@ -12,23 +12,8 @@ from pathlib import Path
 
 import typer
 
-from streamcal.cli.opening import (
-    added_types,
-    begin,
-    ending,
-    open_sink,
-    open_source,
-    read_map,
-    refuse_damaged,
-)
-from streamcal.cli.options import (
-    ColumnOptions,
-    KeepOption,
-    LogOption,
-    ReadingOptions,
-    option,
-    takes_options,
-)
+from streamcal.cli.opening import added_types, begin, ending, open_sink, open_source, read_map, refuse_damaged
+from streamcal.cli.options import CommonOptions, ReadingOptions, option, takes_options
 from streamcal.cli.progress import Meter
 from streamcal.cli.terminal import Exit, RejectLog, fail, failing, set_up_logging
 from streamcal.quality.decision_sums import DecisionSums
@@ -43,7 +28,7 @@ log = logging.getLogger("streamcal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ApplyOptions(LogOption, ColumnOptions, KeepOption, ReadingOptions):
+class _ApplyOptions(ReadingOptions, CommonOptions):
     map_file: Path | None = option("A map, as JSON.", flag="--map", role="read")
     follow: str | None = option("The --maps of a run: always apply the newest map of each key.", role="read")
     events: str = option("Predictions to recalibrate.", "-", role="read")

@@ -9,7 +9,6 @@ import gc
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
@@ -17,7 +16,7 @@ from typing import Any, Final
 import typer
 from pydantic import ValidationError
 
-from streamcal.cli.options import ColumnOptions, InputOptions, Named, ReadingOptions, named, read_options
+from streamcal.cli.options import CommonOptions, Named, ReadingOptions, named, read_options
 from streamcal.cli.output_files import is_class_map
 from streamcal.cli.terminal import Exit, Stop, fail, failing
 from streamcal.errors import ColumnsError, OutputError, StoreError
@@ -32,7 +31,6 @@ from streamcal.run.outputs import writing
 from streamcal.run.ports import (
     FileSource,
     Shard,
-    ShardedSource,
     Sink,
     SinkOptions,
     Source,
@@ -41,7 +39,6 @@ from streamcal.run.ports import (
     Store,
     TableSource,
 )
-from streamcal.run.runner import Inputs
 
 _TYPES: Final[dict[Any, str]] = {bool: "bool", float: "float64"}
 """Types of fields in a table, but for texts."""
@@ -53,7 +50,7 @@ _COLLECTED: Final = 50_000
 segments, and finds none."""
 
 
-def begin(given: ColumnOptions, shard: Shard | None = None) -> tuple[RunConfig, Stop, Connectors]:
+def begin(given: CommonOptions, shard: Shard | None = None) -> tuple[RunConfig, Stop, Connectors]:
     """Begin a command: read its options, listen to signals, and refuse one thing that is named twice."""
     gc.set_threshold(_COLLECTED)
     options, stop = read_options(given), Stop()
@@ -115,34 +112,6 @@ def open_source(
         fail(f"cannot read {public_url(url)}: {error.strerror or error}", Exit.NOTHING_READ)
     stack.callback(source.close)
     return source
-
-
-def open_inputs(
-    connectors: Connectors,
-    columns: Columns,
-    stack: ExitStack,
-    given: InputOptions,
-    *,
-    follow: bool = False,
-    skip_lost: bool = False,
-) -> Inputs:
-    """Open the inputs of a run, closed with the stack; the calibration is not followed, and must be whole.
-
-    A shard takes its part of topics, and all of a calibration that is none; it refuses other inputs.
-    """
-    opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
-    deployed = partial(opened, follow=follow, skip_lost=skip_lost)
-    deployment = [deployed(url, kind="events", labels_apart=bool(given.labels)) for url in given.events]
-    deployment += [deployed(url, kind="labels") for url in given.labels]
-    calibration = [opened(given.calibration, kind="calibration")] if given.calibration else []
-    for url, source in zip([*given.events, *given.labels], deployment, strict=True):
-        if connectors.shard is not None and not isinstance(source, ShardedSource):
-            fail(
-                f"--shard {connectors.shard}: {public_url(url)} has no partitions, as topics of Kafka have:"
-                " leave out --shard, and give each run its own part of such inputs",
-                Exit.USAGE,
-            )
-    return Inputs(calibration, deployment, connectors.shard)
 
 
 def added_types(added: Sequence[Added], sources: Iterable[Source]) -> dict[str, Any]:

@@ -91,29 +91,26 @@ def _flag(field: dataclasses.Field[Any]) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ColumnOptions:
-    """The file of options, and the columns of predictions."""
+class CommonOptions:
+    """The file of options, the columns of predictions and of the output, and the form of the log."""
 
     config: Path | None = option("Options, as a TOML file.", role="read")
     id_column: str | None = _column("Column or field of the id; by default id.")
     score_column: str | None = _column("Column of the score.")
     time_column: str | None = _column("Column of the event time.")
     key_column: str | None = _column("Column of the key: each key has its own engine and map.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class KeepOption:
-    """The columns that pass through."""
-
     keep: str | None = option(
         "Columns that pass into the rows of the output.", table="columns", metavar="NAME,NAME"
     )
+    log_json: bool = option("Log one JSON object per line.", False)
+    quiet: bool = option("Show no progress and no figures: only what needs a look.", False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class LearningOptions(ColumnOptions):
-    """Options of reading, joining and learning labels."""
+class LearningOptions(CommonOptions):
+    """Options of calibrating, joining and learning labels."""
 
+    calibration: str | None = option("Labelled events to calibrate on first.", role="read")
     label_column: str | None = _column("Column of the label.")
     positive: str | None = option(
         "The label that counts as 1; the one other label counts as 0.", table="columns", metavar="VALUE"
@@ -149,21 +146,6 @@ class LearningOptions(ColumnOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CalibrationOption:
-    """The labelled events of before the deployment."""
-
-    calibration: str | None = option("Labelled events to calibrate on first.", role="read")
-
-
-@dataclass(frozen=True, kw_only=True)
-class LogOption:
-    """The form of the log."""
-
-    log_json: bool = option("Log one JSON object per line.", False)
-    quiet: bool = option("Show no progress and no figures: only what needs a look.", False)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
     """Options of reading inputs."""
 
@@ -172,21 +154,6 @@ class ReadingOptions:
         "How inputs are read whose names do not tell it, such as standard input; by default jsonl.",
         flag="--format",
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class InputOptions(ReadingOptions, CalibrationOption):
-    """The inputs of a run."""
-
-    events: list[str] = option(
-        "Predictions of the deployment; may contain labels too; may be repeated.", ..., role="read"
-    )
-    labels: list[str] = option("Labels, if they come separately; may be repeated.", (), role="read")
-
-    @property
-    def urls(self) -> list[str]:
-        """URLs of the inputs, in the order in which they are read."""
-        return [*([self.calibration] if self.calibration else []), *self.events, *self.labels]
 
 
 class Named(NamedTuple):
@@ -231,7 +198,7 @@ def takes_options(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def read_options(given: ColumnOptions) -> RunConfig:
+def read_options(given: CommonOptions) -> RunConfig:
     """Return the options of the configuration file, or the defaults, overridden by those of the command."""
     with failing(Exit.USAGE, OSError, ValueError, text="cannot read the configuration: "):
         options = RunConfig() if given.config is None else read_config(given.config, connector_names())

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -22,29 +23,14 @@ from streamcal.cli.opening import (
     begin,
     ending,
     on_standard_output,
-    open_inputs,
     open_sink,
+    open_source,
     open_store,
     refuse_damaged,
     refuse_empty,
 )
-from streamcal.cli.options import (
-    InputOptions,
-    KeepOption,
-    LearningOptions,
-    LogOption,
-    named,
-    option,
-    takes_options,
-)
-from streamcal.cli.output_files import (
-    as_json,
-    has_fields,
-    is_map,
-    refuse_unwritable,
-    write_file,
-    write_maps,
-)
+from streamcal.cli.options import LearningOptions, ReadingOptions, named, option, takes_options
+from streamcal.cli.output_files import as_json, has_fields, is_map, refuse_unwritable, write_file, write_maps
 from streamcal.cli.progress import Meter
 from streamcal.cli.report import is_report, write_report
 from streamcal.cli.terminal import (
@@ -58,6 +44,7 @@ from streamcal.cli.terminal import (
     warn_if_slow,
 )
 from streamcal.errors import DamagedStateError, StoreError
+from streamcal.events.columns import Columns
 from streamcal.monitor.addresses import parse_address
 from streamcal.monitor.build import build_status
 from streamcal.monitor.health import Health
@@ -68,13 +55,14 @@ from streamcal.monitor.rows import run_summary
 from streamcal.monitor.run_history import RunHistory, stored_history
 from streamcal.monitor.run_server import RunServer
 from streamcal.monitor.status import Status
+from streamcal.run.connectors import Connectors, public_url
 from streamcal.run.journal import AGAIN
 from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome
 from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
-from streamcal.run.ports import RowKind, Shard, Sink, SinkOptions, Source
-from streamcal.run.runner import Runner
+from streamcal.run.ports import RowKind, Shard, ShardedSource, Sink, SinkOptions, Source
+from streamcal.run.runner import Inputs, Runner
 
 if TYPE_CHECKING:
     from streamcal.monitor.server import PageServer
@@ -87,7 +75,11 @@ _SHARDS: Final = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
+class _RunOptions(ReadingOptions, LearningOptions):
+    events: list[str] = option(
+        "Predictions of the deployment; may contain labels too; may be repeated.", ..., role="read"
+    )
+    labels: list[str] = option("Labels, if they come separately; may be repeated.", (), role="read")
     output: str = option("Where the recalibrated predictions go.", ..., role="written")
     rejects: str | None = option("Where rejected input goes, one line each.", role="written")
     map_file: Path | None = option(
@@ -112,6 +104,11 @@ class _RunOptions(LogOption, LearningOptions, KeepOption, InputOptions):
         "[HOST:]PORT of a live page, for a browser on this machine; it ends with the run."
     )
 
+    @property
+    def urls(self) -> list[str]:
+        """URLs of the inputs, in the order in which they are read."""
+        return [*([self.calibration] if self.calibration else []), *self.events, *self.labels]
+
 
 @takes_options
 def run(given: _RunOptions) -> None:
@@ -132,9 +129,7 @@ def run(given: _RunOptions) -> None:
         fail(f"--maps {given.maps}: many classes have a map at the end alone: give --map", Exit.USAGE)
     with ExitStack() as stack:
         server = _listen_for_viewers(given.page, stack) if given.page else None
-        inputs = open_inputs(
-            connectors, options.columns, stack, given, follow=given.follow, skip_lost=given.skip_lost
-        )
+        inputs = _open_inputs(connectors, options.columns, stack, given)
         sources = inputs.sources
         state = open_store(connectors, given.store, stack) if given.store else None
         kept = added_types(options.added(), inputs.deployment[: len(given.events)])
@@ -220,6 +215,26 @@ def _shard(text: str) -> Shard:
             Exit.USAGE,
         )
     return shard
+
+
+def _open_inputs(connectors: Connectors, columns: Columns, stack: ExitStack, given: _RunOptions) -> Inputs:
+    """Open the inputs, closed with the stack; the calibration is not followed, and must be whole.
+
+    A shard takes its part of topics, and all of a calibration that is none; it refuses other inputs.
+    """
+    opened = partial(open_source, connectors, columns=columns, stack=stack, given=given)
+    deployed = partial(opened, follow=given.follow, skip_lost=given.skip_lost)
+    deployment = [deployed(url, kind="events", labels_apart=bool(given.labels)) for url in given.events]
+    deployment += [deployed(url, kind="labels") for url in given.labels]
+    calibration = [opened(given.calibration, kind="calibration")] if given.calibration else []
+    for url, source in zip([*given.events, *given.labels], deployment, strict=True):
+        if connectors.shard is not None and not isinstance(source, ShardedSource):
+            fail(
+                f"--shard {connectors.shard}: {public_url(url)} has no partitions, as topics of Kafka have:"
+                " leave out --shard, and give each run its own part of such inputs",
+                Exit.USAGE,
+            )
+    return Inputs(calibration, deployment, connectors.shard)
 
 
 def _check_files(given: _RunOptions) -> None:

@@ -16,14 +16,7 @@ from typing import Final
 import typer
 
 from streamcal.cli.opening import begin, ending, open_sink, open_source, open_store
-from streamcal.cli.options import (
-    CalibrationOption,
-    KeepOption,
-    LearningOptions,
-    LogOption,
-    option,
-    takes_options,
-)
+from streamcal.cli.options import LearningOptions, option, takes_options
 from streamcal.cli.terminal import Exit, fail, set_up_logging, version_line
 from streamcal.monitor.addresses import http_url, is_loopback, listen
 from streamcal.run.connectors import Connectors, public_url
@@ -37,7 +30,7 @@ log = logging.getLogger("streamcal")
 
 
 @dataclass(frozen=True, kw_only=True)
-class _ServeOptions(LogOption, LearningOptions, KeepOption, CalibrationOption):
+class _ServeOptions(LearningOptions):
     store: str = option("Where the state is kept: a SQLite file, as of a run.", ..., role="store")
     host: str = option("The address to listen at.", "127.0.0.1")
     port: int = option("The port; 0 takes a free one.", 8080, least=0, most=65_535)

@@ -15,6 +15,8 @@ from streamcal import MulticlassMap, Recalibrator
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 SCORES = np.concatenate([scores_for(each) for each in (EXACT | LINEAR).values()] + [[0.0, 1.0, -0.0]])
+NULLS = [None] * len(REFUSED)
+"""What `predict_many` refuses is null."""
 QUERIES = ("g", "31 bins", "40 knots, g")
 
 
@@ -48,17 +50,14 @@ def test_steps_and_the_identity_have_the_bits_of_predict_many(
 ) -> None:
     wanted = the_map(name).predict_many(SCORES)
     np.testing.assert_allclose(np.array(answers[name][: len(SCORES)], np.float64), wanted, **SAME)
+    assert answers[name][len(SCORES) :] == NULLS
 
 
 @pytest.mark.parametrize("name", each(LINEAR))
 def test_lines_differ_in_the_last_bits_at_most(answers: dict[str, list[float | None]], name: str) -> None:
     found = np.array(answers[name][: len(SCORES)], np.float64)
     assert np.abs(found - the_map(name).predict_many(SCORES)).max() <= LARGEST_DIFFERENCE
-
-
-@pytest.mark.parametrize("name", each(EXACT | LINEAR))
-def test_what_predict_many_refuses_is_null(answers: dict[str, list[float | None]], name: str) -> None:
-    assert answers[name][len(SCORES) :] == [None] * len(REFUSED)
+    assert answers[name][len(SCORES) :] == NULLS
 
 
 # Columns of engines on Spark: the bits of predict_many, null where it refuses

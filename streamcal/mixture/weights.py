@@ -62,6 +62,8 @@ _RATES: Final = Rates(RATE, EARLY, SHARE, _LEAD_RATE, _TRUST)
 _IDENTITY: Final = 3.0  # its first weight, in parts of another's
 _COMPOSITES: Final = 0.25  # of the first weight, with a source: a first guess, not a truth
 _CREDIT: Final = 1024.0  # labels that may come at a time, until they are in bulk
+Credit = Annotated[float, msgspec.Meta(ge=0.0, le=_CREDIT)]
+"""Number of predictions for which no share has gone back yet, at most 1,024."""
 _STRETCH: Final = 256  # labels whose losses are added up to say why a candidate leads
 _DELAYED: Final = 0.05  # the weight of the exposures: told positives tilt it, final labels do not
 
@@ -118,8 +120,7 @@ class Weights(Part, dict=True):
     """Lead of the first tracker, in log odds of its weight."""
     sourced: bool = False
     """Whether the composites take part."""
-    credit: Annotated[float, msgspec.Meta(ge=0.0, le=_CREDIT)] = _CREDIT
-    """Number of predictions for which no share has gone back yet, at most `_CREDIT`."""
+    credit: Credit = _CREDIT
 
     @classmethod
     def begun(cls, candidates: tuple[Candidate, ...] = CANDIDATES) -> Self:
@@ -182,10 +183,8 @@ class Weights(Part, dict=True):
         """
         roles = self._roles
         asleep = roles.asleep if earlier is None else roles.delayed.view(np.uint8)
-        n = losses.shape[2]
-        credit = _CREDIT + n if made is None else self.credit + made
-        self.credit = min(max(credit - n, 0.0), _CREDIT)
-        rates = _RATES if credit >= n else _RATES._replace(share=SHARE * credit / n)
+        self.credit, part = pay(self.credit, made, losses.shape[2])
+        rates = _RATES if part == 1.0 else _RATES._replace(share=SHARE * part)
         served, before = self.served.copy(), -1.0 if earlier is None else float(earlier)
         self.lead = move(
             served,
@@ -210,6 +209,12 @@ class Weights(Part, dict=True):
         if enters:
             self._set(_with_composites(self.tracked, self._roles.composite, self._roles.delayed))
         return enters
+
+
+def pay(credit: float, made: int | None, n: int) -> tuple[float, float]:
+    """Return the credit after n labels, and the part of their share that goes back; see `Weights`."""
+    before = _CREDIT + n if made is None else credit + made
+    return min(max(before - n, 0.0), _CREDIT), min(1.0, before / n)
 
 
 class Slopes(Part):

@@ -75,7 +75,7 @@ cdef class ManyRules:
     cdef _make_room(self, Py_ssize_t rows)
     @cython.locals(
         classes=Py_ssize_t, n=Py_ssize_t, told="double[:, ::1]", codes="long long[::1]", late=double,
-        i=Py_ssize_t, shares="double[::1]", start=Py_ssize_t, end=Py_ssize_t, x="double[:, :]",
-        by_engines="double[:, :]", scaling=OnlineSoftmax,
+        observed=cython.longlong, newest=double, index=double, i=Py_ssize_t, shares="double[::1]",
+        start=Py_ssize_t, end=Py_ssize_t, x="double[:, :]", by_engines="double[:, :]", scaling=OnlineSoftmax,
     )
     cdef _step(self, earlier)

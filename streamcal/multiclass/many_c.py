@@ -1,7 +1,9 @@
 """ManyRules: how the engine of three classes or more forecasts in mode ``auto``, and learns a label.
 
 Labels wait until a step is due, which moves weights and scalings. One candidate is `OneVsRest`: one binary
-engine a class, each of which tells its class from all others.
+engine a class, each of which tells its class from all others. While the first labels of a class are late, by
+what these engines know, no step is taken: the others would seem more likely than they are. Later on as many
+labels of each class come as there are.
 
 Compiled where there is a C compiler; `many_c.pxd` has the types.
 """
@@ -32,6 +34,10 @@ _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not 
 _GROWTH: Final = 2.0  # of labels, from one certificate of a class to the next
 _APART: Final = 4  # engines for each label between their turns
 _KEPT: Final = 0.9999  # of the recent labels, a label
+_PART: Final = (
+    0.5  # of what is expected of a class: fewer labels lack it, if as many predictions were overtaken
+)
+_RARE: Final = 0.03  # share of a class that may be lacking
 
 
 class OneVsRestState(msgspec.Struct):
@@ -103,6 +109,19 @@ class OneVsRest:
                 np.asarray(out)[:, code] = self._rules[place].served.predict_many(
                     np.ascontiguousarray(np.asarray(rows)[:, code])
                 )
+
+    def lack_a_class(self) -> bool:
+        """Return whether the labels so far lack many of a class that comes later than others."""
+        for rules in self._rules:
+            release = rules.release
+            if release is None or not release.unsettled:
+                continue
+            first, expected = release.first, release.sum
+            share, overtaken = expected / max(release.asked(), 1), first.newest - first.before
+            few = first.positives < _PART * share * first.labels
+            if few and overtaken > _PART * expected and share > _RARE:
+                return True
+        return False
 
     @property
     def maps(self) -> list[RecalibrationMap | None]:
@@ -266,7 +285,7 @@ class ManyRules:
         self._row = np.zeros(classes)
         self._made: Floats = np.empty((candidates + 1 + bool(stacked), 1, classes))
         self._fresh = False
-        # Numbers kept of a label that waits: logs of score and engines' row, losses, share, delay.
+        # Numbers kept of a label that waits: logs of score and engines' row, losses, share, index.
         self._width = 2 * classes + 2 * candidates + 4
         self._await(np.empty(0), np.empty(0, np.int64))
         self._use(np.zeros((3, classes)))
@@ -382,7 +401,6 @@ class ManyRules:
             codes,
             self._served[1:],
             told,
-            self._engines.observed,
             shares,
             self._pending[self._waiting : end],
         )
@@ -396,15 +414,20 @@ class ManyRules:
         self._pending[:waiting], self._pending_codes[:waiting] = pending[:waiting], codes[:waiting]
 
     def _step(self, earlier: int | None) -> None:
-        """Move weights and scalings by the labels that have been gathered."""
+        """Move weights and scalings by the labels that have been gathered, if these are a fair sample."""
         classes, n = self._classes, self._waiting
+        self._waiting = 0
+        if self._engines.lack_a_class():
+            return
         told, codes = self._pending[:n], self._pending_codes[:n]
-        late = 0.0
+        observed, newest, late = self._engines.observed, -1.0, 0.0
         for i in range(n):
-            late += told[i, told.shape[1] - 1]
+            index = told[i, told.shape[1] - 1]
+            newest = max(newest, index)
+            late += observed - index if index >= 0.0 else 0.0
         numbers = np.asarray(told)
-        shares = np.ascontiguousarray(numbers[:, -2])
-        self._weights.track(numbers[:, 2 * classes : -2], shares, late / n, earlier=earlier)
+        shares, known = np.ascontiguousarray(numbers[:, -2]), observed if newest >= 0.0 else None
+        self._weights.track(numbers[:, 2 * classes : -2], shares, late / n, earlier=earlier, observed=known)
         for start in range(0, n, _BLOCK):
             end = min(start + _BLOCK, n)
             x, by_engines = told[start:end, :classes], told[start:end, classes : 2 * classes]
@@ -412,6 +435,5 @@ class ManyRules:
                 scaling.learn(x, codes[start:end], shares[start:end])
             for scaling in self._stacked:
                 scaling.learn(by_engines, codes[start:end], shares[start:end])
-        self._waiting = 0
         if n > _STEP:
             self._make_room(_STEP)

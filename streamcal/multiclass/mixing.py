@@ -14,8 +14,9 @@ from typing import Final, Self
 import numpy as np
 
 from streamcal.mixture.forecasts_c import Rates, move
+from streamcal.mixture.weights import Credit, pay
 from streamcal.multiclass.softmax_c import log_losses
-from streamcal.sketch.decoding import Finite, Part
+from streamcal.sketch.decoding import Count, Finite, Part
 from streamcal.values import Bytes, Flags, Floats
 
 _RATE: Final = 0.1
@@ -23,7 +24,10 @@ _RATE: Final = 0.1
 by more than maps of one score."""
 
 _LATE: Final = 250.0
-"""Delay, in predictions, at which the rate is half as large: late labels tell of what was right then."""
+"""Delay, in predictions, at which the rate is half as large: late labels tell of what was right then.
+
+Labels in bulk all count as late as the first of them: else those of the last predictions would decide what is
+served until the next bulk."""
 
 _EARLY: Final = 100.0
 """Increase of the rate at the beginning, a tenth of that of mode ``auto``: the first labels judge candidates
@@ -51,6 +55,12 @@ class ClassWeights(Part, dict=True):
     """Discounted sums of the log loss by each tracker, and of labels, float64[3]."""
     lead: Finite
     """Lead of the first tracker, in log odds of its weight."""
+    credit: Credit = 0.0
+    """See `streamcal.mixture.weights.Weights`."""
+    late: Finite = 0.0
+    """Delay of the labels of a bulk that came first, less the predictions made since."""
+    observed: Count = 0
+    """Number of scores observed before the latest labels."""
 
     @classmethod
     def begun(cls, first: Floats, shift: Flags) -> Self:
@@ -74,12 +84,7 @@ class ClassWeights(Part, dict=True):
         return self
 
     def track(
-        self,
-        given: Floats,
-        shares: Floats,
-        late: float,
-        *,
-        earlier: int | None,
+        self, given: Floats, shares: Floats, late: float, *, earlier: int | None, observed: int | None
     ) -> None:
         """Move the weights by log losses.
 
@@ -94,6 +99,8 @@ class ClassWeights(Part, dict=True):
             how many scores have been observed since the prediction, on average.
         earlier
             number of target labels that came before; None: labels of the source.
+        observed
+            number of scores observed by now; None: it is not known when the labels were predicted.
         """
         n, width = given.shape
         lost: Floats = np.empty((width, n))
@@ -101,22 +108,17 @@ class ClassWeights(Part, dict=True):
         losses, tracked = lost[:-2].reshape(2, -1, n), lost[-2:]
         asleep = self._shift if earlier is None else np.zeros_like(self._shift)
         before = -1.0 if earlier is None else float(earlier)
-        slower = 1.0 + late / _LATE
-        newer = 1.0 if earlier is None else 1.0 + _NEW / (earlier + 32.0)
+        made = None if observed is None else observed - self.observed
+        self.credit, part = pay(self.credit, made, n)
+        self.late = late if made is None else max(late, self.late - made)
+        if observed is not None:
+            self.observed = observed
+        slower = 1.0 + self.late / _LATE
+        newer = part if earlier is None else part * (1.0 + _NEW / (earlier + 32.0))
         # However late, the first labels teach as fast.
         rates = _RATES._replace(rate=_RATE / slower, early=_EARLY * slower, share=_SHARE * newer)
-        self.lead = move(
-            self.served,
-            self.loss,
-            self.lead,
-            losses,
-            tracked,
-            shares,
-            self._first,
-            asleep,
-            before,
-            rates,
-        )
+        sums, first = self.loss, self._first
+        self.lead = move(self.served, sums, self.lead, losses, tracked, shares, first, asleep, before, rates)
 
     def admit_shift(self) -> None:
         """Let the candidates that assume label shift take part: they get their share from the others."""

@@ -25,11 +25,11 @@ cpdef mix(const double[::1] weights, const double[:, :, :] made, double[:, :] ou
 
 @cython.locals(
     candidates=Py_ssize_t, classes=Py_ssize_t, i=Py_ssize_t, k=Py_ssize_t, m=Py_ssize_t, knew=bint, by_first=double,
-    by_second=double, now=double, then=double, first=double, second=double, late=double,
+    by_second=double, now=double, then=double, first=double, second=double,
 )
 cpdef gather(
     const double[:, :, :] made, const long long[::1] codes, const double[:, :] trackers,
-    const double[:, :] carried, double observed, const double[::1] shares, double[:, :] out
+    const double[:, :] carried, const double[::1] shares, double[:, :] out
 )
 
 @cython.locals(c=Py_ssize_t, i=Py_ssize_t)

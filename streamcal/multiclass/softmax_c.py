@@ -106,7 +106,6 @@ def gather(
     codes: Counts,
     trackers: Floats,
     carried: Floats | None,
-    observed: float,
     shares: Floats | None,
     out: Floats,
 ) -> None:
@@ -123,15 +122,13 @@ def gather(
         weights by both trackers, float64[2, M].
     carried
         rows of `Many.answer` with all forecasts, float64[n, C]; None: nothing was carried.
-    observed
-        number of scores observed by now.
     shares
         what each label counts for, float64[n]; None: 1 each.
     out
         for each label the logarithms (2 K numbers, of which the second K may be left as they are); what all
         candidates gave to its class as of the prediction (M), and what they give now (M); what the mixtures
-        of both trackers gave as of the prediction; its share; and how many scores came since: float64[n, 2 K
-        + 2 M + 4].
+        of both trackers gave as of the prediction; its share; and how many scores had been observed when it
+        was predicted, -1 if nothing was carried: float64[n, 2 K + 2 M + 4].
     """
     candidates, classes = trackers.shape[1], made.shape[2]
     for m in range(candidates, made.shape[0]):
@@ -154,9 +151,8 @@ def gather(
             by_first += first * then
             by_second += second * then
         out[i, 2 * candidates], out[i, 2 * candidates + 1] = by_first, by_second
-        late = 0.0 if carried is None else observed - carried[i, 0]
         out[i, 2 * candidates + 2] = 1.0 if shares is None else shares[i]
-        out[i, 2 * candidates + 3] = max(late, 0.0)
+        out[i, 2 * candidates + 3] = -1.0 if carried is None else carried[i, 0]
 
 
 def log_losses(given: Floats, shares: Floats, least: float, out: Floats) -> None:

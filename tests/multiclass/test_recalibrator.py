@@ -33,17 +33,24 @@ def names(count: int) -> list[str]:
     return [f"class {k}" for k in range(count)]
 
 
-def played(engine: Recalibrator, scores: Floats, labels: Codes, late: int = 0, block: int = 100) -> Floats:
-    """Return what is served; labels are learned ``late`` events after their predictions."""
-    made, memos, learned = [], list[bytes](), 0
+def played(
+    engine: Recalibrator,
+    scores: Floats,
+    labels: Codes,
+    late: int = 0,
+    block: int = 100,
+    told: npt.NDArray[Any] | None = None,
+) -> Floats:
+    """Return what is served; labels are learned once ``late``, or ``told``, events have been predicted."""
+    told = np.arange(len(scores)) + late if told is None else told
+    made, memos, learned, order = [], list[bytes](), 0, np.argsort(told, kind="stable")
     for begin in range(0, len(scores), block):
-        due = max(0, begin - late)
+        due = int(np.searchsorted(told[order], begin))
         if due > learned:
-            part = slice(learned, due)
-            engine.learn_many(scores[part], labels[part], memos=memos[part])
+            part = order[learned:due]
+            engine.learn_many(scores[part], labels[part], memos=[memos[place] for place in part.tolist()])
             learned = due
-        part = slice(begin, begin + block)
-        answers = engine.answer_many(scores[part])
+        answers = engine.answer_many(scores[begin : begin + block])
         memos += answers.memos
         made.append(answers.probabilities)
     return np.concatenate(made)
@@ -101,6 +108,38 @@ def test_it_follows_priors_that_jump(late: int) -> None:
     made = played(Recalibrator(classes=names(3)), scores, labels, late)
     right, raw = log_loss(truth, labels), log_loss(scores, labels)
     assert log_loss(made, labels) - right < {0: 0.25, 500: 0.65}[late] * (raw - right)
+
+
+@pytest.mark.statistical
+def test_the_end_of_a_bulk_does_not_decide_what_is_served_after_it() -> None:
+    """Labels are told at the end of each week, of which the last two days have another law than the others.
+
+    Over 3 seeds log loss was 1.009 to 1.011 times that of a week's mean law, and 1.03 to 1.04 times where
+    the latest labels of a bulk count most.
+    """
+    rng, day = np.random.default_rng(0), 200
+    biases, logits = np.array((1.2, 0.4, -0.4, -1.2)), rng.normal(0.0, 1.5, (56 * day, 4))
+    laws = np.stack((softmax(logits + biases), softmax(0.5 * logits - biases)))
+    truth = np.where((np.arange(len(logits)) // day % 7 < 5)[:, np.newaxis], *laws)
+    labels = np.minimum((truth.cumsum(axis=1) < rng.random(len(truth))[:, np.newaxis]).sum(axis=1), 3)
+    told = (np.arange(len(labels)) // (7 * day) + 1) * 7 * day - 1
+    made = played(Recalibrator(classes=names(4)), softmax(logits), labels, told=told)
+    mean, later = (5.0 * laws[0] + 2.0 * laws[1]) / 7.0, slice(14 * day, None)
+    assert log_loss(made[later], labels[later]) <= 1.02 * log_loss(mean[later], labels[later])
+
+
+@pytest.mark.statistical
+def test_labels_that_lack_a_class_move_nothing() -> None:
+    """The labels of one class come 1,500 predictions later than the others.
+
+    Over 3 seeds 0.48 to 0.71 of the excess loss of the scores are left. Where the first labels are learned as
+    they come, it was 1.2 to 1.5 times that of the scores.
+    """
+    scores, labels, truth = drawn(5_000, (0.5, 0.0, -0.5, 1.0), 0, 0.6)
+    told = np.arange(len(labels)) + np.where(labels == 3, 1_500, 0)
+    made = played(Recalibrator(classes=names(4)), scores, labels, told=told)
+    right, raw = log_loss(truth, labels), log_loss(scores, labels)
+    assert log_loss(made, labels) - right < 0.8 * (raw - right)
 
 
 @pytest.mark.slow

@@ -114,15 +114,6 @@ def _get(path: str, summary: str, schema: str | None) -> dict[str, Any]:
     return {"get": {**operation, **({"security": [{}]} if path in OPEN else {})}}
 
 
-def _post(name: str, summary: str, body: Any, answer: Any) -> dict[str, Any]:
-    return {
-        "operationId": name,
-        "summary": summary,
-        "requestBody": {"required": True, "content": body},
-        "responses": _responses("Taken, for good", answer),
-    }
-
-
 def _responses(description: str, content: dict[str, Any]) -> dict[str, Any]:
     return {
         "200": {"description": description, "content": content},
@@ -132,14 +123,20 @@ def _responses(description: str, content: dict[str, Any]) -> dict[str, Any]:
 
 def _events(what: str, event: Any, answer: msgspec.Struct, summary: str) -> dict[str, Any]:
     lines = _content(JSON_LINES, {"type": "string"})
-    body = _content(JSON, _ref(what.capitalize()), event) | lines
-    answered = _content(JSON, _ref(type(answer).__name__), answer) | lines
-    description = (
-        "One event, or JSON lines, which are answered line by line: the status is then 200, and a line that"
-        " was refused is answered by its problem. Sent again, an event is answered as before, and counted"
-        " once."
-    )
-    return {"post": {**_post(f"{what}s", summary, body, answered), "description": description}}
+    operation = {
+        "operationId": f"{what}s",
+        "summary": summary,
+        "description": (
+            "One event, or JSON lines, which are answered line by line: the status is then 200, and a line"
+            " that was refused is answered by its problem. Sent again, an event is answered as before, and"
+            " counted once."
+        ),
+        "requestBody": {"required": True, "content": _content(JSON, _ref(what.capitalize()), event) | lines},
+        "responses": _responses(
+            "Taken, for good", _content(JSON, _ref(type(answer).__name__), answer) | lines
+        ),
+    }
+    return {"post": operation}
 
 
 def _event_schemas(columns: Columns, score: dict[str, Any]) -> dict[str, Any]:

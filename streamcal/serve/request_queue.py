@@ -194,7 +194,13 @@ class RequestQueue:
             self._check_open()
             self._asked.append(_Question(question, waiting))
             self._changed.notify()
-        return await _within(waiting)
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await waiting
+        except TimeoutError:
+            raise RefusedError(
+                503, f"no answer within {ANSWER_SECONDS:g} seconds: ask again", retry_after=1
+            ) from None
 
     def close(self) -> None:
         """Take no more requests; those that wait are answered."""
@@ -280,18 +286,6 @@ class RequestQueue:
 
 def _busy(why: str) -> RefusedError:
     return RefusedError(429, f"{why}: send the same request again", retry_after=1)
-
-
-async def _within(waiting: asyncio.Future[T]) -> T:
-    try:
-        async with asyncio.timeout(ANSWER_SECONDS):
-            return await waiting
-    except TimeoutError:
-        raise RefusedError(
-            503,
-            f"no answer within {ANSWER_SECONDS:g} seconds: ask again",
-            retry_after=1,
-        ) from None
 
 
 def _found(question: Callable[[], object]) -> object:

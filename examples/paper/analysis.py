@@ -14,7 +14,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from streamcal import RecalibrationMap
-from streamcal.certificates.theorems import theorem1, theoretical_bins
+from streamcal.certificates.theorems import theorem1
 from streamcal.testing import NormalPair
 
 DELTA: Final = 0.1
@@ -145,6 +145,20 @@ def optima(rows: Sequence[RiskRow]) -> list[Optimum]:
             )
         )
     return found
+
+
+def theoretical_bins(n: int, delta: float, smoothness: float | None = None) -> int:
+    """Return the B that minimises Theorem 1's bound on R, the smallest if several do.
+
+    B ranges from 1 to n/2, and to 10⁶ at most. Every B is tried, because floors make the bound ragged. The
+    arguments are those of `theorem1`.
+    """
+    bins = np.arange(1, min(max(n // 2, 1), 1_000_000) + 1, dtype=np.float64)
+    per_bin = np.floor(n / bins)
+    usable = np.maximum(per_bin - 1, 1e-300)
+    calibration = (np.sqrt(np.log(4 * bins / delta) / (2 * usable)) + 1 / per_bin) ** 2
+    sharpness = 2 / bins if smoothness is None else 8 * smoothness**2 / bins**2
+    return int(bins[np.argmin(calibration + sharpness)])
 
 
 def optimum_exponent(found: Sequence[Optimum]) -> Fit:

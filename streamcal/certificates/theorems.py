@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from typing import Annotated, ClassVar, Final, NamedTuple, Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 BALANCE_CONSTANT: Final = 2420.0
@@ -141,51 +140,6 @@ def theorem2(
         Premise.of("n_Q >= 27/q_min log(16/delta)", 27 / q_min * math.log(16 / delta), float(n_target)),
     )
     return TheoremBound(calibration, factor * sharpness, calibration + factor * sharpness, premises)
-
-
-def theorem2_ratio(
-    source_risk: float,
-    source_prior: float,
-    target_prior: float,
-    estimated_weights: tuple[float, float],
-) -> float:
-    """Return Theorem 2 in its ratio form (eq. 18): 2{((ρ₀−ρ₁)/(ρ₀+ρ₁))² + w_max³/w_min² R_P}.
-
-    It holds without premises, but needs the true priors and the true source risk: use it in experiments.
-
-    Parameters
-    ----------
-    source_risk
-        R_P(ĥ_P) in [0, 1].
-    source_prior, target_prior
-        P[Y=1] and Q[Y=1], each in (0, 1).
-    estimated_weights
-        (ŵ₀, ŵ₁), both positive.
-
-    Raises
-    ------
-    ValueError
-        if a prior is out of range.
-    """
-    low, high = _weights(source_prior, target_prior)
-    rho0 = estimated_weights[0] * (1.0 - source_prior) / (1.0 - target_prior)
-    rho1 = estimated_weights[1] * source_prior / target_prior
-    return 2.0 * (((rho0 - rho1) / (rho0 + rho1)) ** 2 + high**3 / low**2 * source_risk)
-
-
-def theoretical_bins(n: int, delta: float, smoothness: float | None = None) -> int:
-    """Return the B that minimises Theorem 1's bound on R, the smallest if several do.
-
-    B ranges from 1 to n/2, and to 10⁶ at most. Every B is tried, because floors make the bound ragged. The
-    arguments are those of `theorem1`.
-    """
-    _check(n, 1, delta)
-    bins = np.arange(1, min(max(n // 2, 1), 1_000_000) + 1, dtype=np.float64)
-    per_bin = np.floor(n / bins)
-    usable = np.maximum(per_bin - 1, 1e-300)
-    calibration = (np.sqrt(np.log(4 * bins / delta) / (2 * usable)) + 1 / per_bin) ** 2
-    sharpness = 2 / bins if smoothness is None else 8 * smoothness**2 / bins**2
-    return int(bins[np.argmin(calibration + sharpness)])
 
 
 def _mean_error(n: int, bins: int, ratio: float) -> float:

@@ -22,7 +22,6 @@ Z95: Final = 1.959963984540054
 
 _TAIL: Final = 0.025  # probability to miss on each side
 _FARTHEST: Final = 1e-12  # from 0 and 1: probabilities beyond are as good as these
-_NEAR: Final = 1e-6  # standard normal deviations between a probability and the wanted one
 
 
 class Law(Protocol):
@@ -51,24 +50,12 @@ def interval(law: Law, estimate: float, most: float) -> tuple[float, float]:
 
 
 def _falling_zero(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a falling function is 0 (regula falsi, Illinois); the end nearest to it if nowhere."""
-    at_low, at_high, side = function(low), function(high), 0
-    if at_low <= 0.0:
+    """Return where a falling function is 0; the end nearest to it if nowhere."""
+    from scipy.optimize import brentq  # takes a fifth of the time in which the command starts
+
+    if function(low) <= 0.0:
         return low
-    if at_high >= 0.0:
-        return high
-    while high - low > 1e-9 * high:
-        middle = (low * at_high - high * at_low) / (at_high - at_low)
-        found = function(middle)
-        if abs(found) < _NEAR:
-            return middle
-        if found > 0.0:
-            low, at_low = middle, found
-            at_high, side = (at_high / 2.0 if side == 1 else at_high), 1
-        else:
-            high, at_high = middle, found
-            at_low, side = (at_low / 2.0 if side == -1 else at_low), -1
-    return (low + high) / 2.0
+    return high if function(high) >= 0.0 else float(brentq(function, low, high, xtol=1e-12))
 
 
 def _below(value: float, variance: float, third: float) -> float:

@@ -20,7 +20,7 @@ from streamcal.certificates.inequalities import (
     prior_limits,
 )
 from streamcal.certificates.target import LabelCounts
-from streamcal.certificates.theorems import theorem1, theorem2, theoretical_bins
+from streamcal.certificates.theorems import theorem1, theorem2
 
 # by hand: ⌊n/B⌋, log(4B/δ), then (√(log/(2(⌊n/B⌋−1))) + 1/⌊n/B⌋)², and the premise 2420 B log(2B/δ)
 WORKED = [
@@ -51,14 +51,6 @@ def test_theorem2_by_hand() -> None:
     assert [premise.met for premise in bound.premises] == [False, False]
     # without K: 2/B = 0.1
     assert theorem2(10_000, 1_000, 20, 0.1, None, 0.5, 0.1).sharpness == pytest.approx(29.16)
-
-
-def test_theoretical_bins_minimise_and_scale_as_the_cube_root() -> None:
-    for n in (10, 1000, 10_000):
-        least = min(range(1, n // 2 + 1), key=lambda b: theorem1(n, b, 0.1, 1.0).risk)
-        assert theoretical_bins(n, 0.1, 1.0) == least
-    slope = math.log(theoretical_bins(10**7, 0.1, 1.0) / theoretical_bins(10**4, 0.1, 1.0)) / math.log(1e3)
-    assert slope == pytest.approx(1 / 3, abs=0.03)
 
 
 @given(st.floats(0, 1), st.floats(1e-6, 50))

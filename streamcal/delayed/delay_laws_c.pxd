@@ -32,10 +32,9 @@ cdef class DelayLaws:
     cpdef begin(self)
     cpdef long long remaining(self) noexcept
     cpdef ask(self)
-    @cython.locals(count="long long", i=Py_ssize_t)
-    cpdef long long asked(self) noexcept
-    @cython.locals(before="long long", span="long long", j=Py_ssize_t)
-    cpdef long long rank(self, long long index, Py_ssize_t i) noexcept
+    cpdef long long asked(self) except -1
+    @cython.locals(before="long long", span="long long")
+    cpdef long long rank(self, long long index, Py_ssize_t i) except -1
     @cython.locals(ends=bint)
     cpdef bint predict_many(self, long long count) except -1
     cpdef bint predict(self, double time) except -1
@@ -74,8 +73,7 @@ cdef class DelayLaws:
     @cython.locals(j=int, part=double)
     cdef double _law(self, int y, double place) noexcept
     cpdef double law(self, int y, double age) noexcept
-    @cython.locals(total=double, sum_=double, j=Py_ssize_t, label=int)
-    cpdef double usual(self, double share, int first=*, int last=*) noexcept
+    cpdef double usual(self, double share, int first=*, int last=*) except -1.0
 
 
 @cython.locals(least=double, time=double)

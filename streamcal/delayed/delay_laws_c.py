@@ -184,18 +184,13 @@ class DelayLaws:
 
     def asked(self) -> int:
         """Return the number of predictions that are to get a label."""
-        count = 0 if self.drawn else self.n
-        for i in range(self.k if self.drawn else 0):
-            count += self._size[i]
-        return count
+        return int(self.cohorts["size"][: self.k].sum()) if self.drawn else self.n
 
     def rank(self, index: int, i: int) -> int:
         """Return about how many of these come before a prediction of cohort i."""
         if not self.drawn:
             return index
-        before = 0
-        for j in range(i):
-            before += self._size[j]
+        before = self.cohorts["size"][:i].sum()
         span = (self._start[i + 1] if i + 1 < self.k else self.n) - self._start[i]
         return int(before + max(0, index - self._start[i]) * self._size[i] // max(1, span))
 
@@ -438,20 +433,10 @@ class DelayLaws:
 
     def usual(self, share: float, first: int = 0, last: int = 1) -> float:
         """Return a delay that this share of the labels of some classes so far have not exceeded."""
-        total, sum_ = 0.0, 0.0
         if not len(self._histogram):
             return 0.0
-        for label in range(first, last + 1):
-            for j in range(_BINS):
-                total += self._histogram[label * _BINS + j]
-        if total == 0.0:
-            return 0.0
-        for j in range(_BINS):
-            for label in range(first, last + 1):
-                sum_ += self._histogram[label * _BINS + j]
-            if sum_ >= share * total:
-                return float(_EDGES[j])
-        return float(_EDGES[_BINS - 1])
+        counts = np.asarray(self._histogram).reshape(2, BINS)[first : last + 1].sum(axis=0).cumsum()
+        return float(EDGES[counts.searchsorted(share * counts[-1])]) if counts[-1] else 0.0
 
     # State
 

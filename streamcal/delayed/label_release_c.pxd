@@ -36,10 +36,7 @@ cdef class LabelRelease(DelayLaws):
     cpdef _thin(self)
     cpdef _join(self, Py_ssize_t j, Py_ssize_t i)
     cpdef _move(self, Py_ssize_t j, Py_ssize_t i)
-    @cython.locals(
-        told0="long long", told1="long long", some0="long long", some1="long long", i=Py_ssize_t, size="long long",
-    )
-    cpdef bint sampled(self) noexcept
+    cpdef bint sampled(self) except -1
     @cython.locals(i=Py_ssize_t, age=double)
     cpdef long long complete_until(self) noexcept
     @cython.locals(i=Py_ssize_t)
@@ -59,19 +56,12 @@ cdef class LabelRelease(DelayLaws):
     ) except -1
     @cython.locals(pending="long long", noted="long long")
     cpdef _exclude(self, Py_ssize_t cohort, int label)
-    @cython.locals(
-        usual=double, size="long long", told="long long", positives="long long", sum_=double, squares=double,
-        expected=double, i=Py_ssize_t, fair=bint, at_random=bint,
-        young="long long", young_positives="long long", young_expected=double, scale=double, likely=double,
-        totals0="long long", totals1="long long", both=bint, longest=double, settled=bint, unlike=bint,
-    )
     cpdef _settle(self)
     cpdef _free_loose(self)
     @cython.locals(cohort=Py_ssize_t)
     cpdef _free_all(self)
     @cython.locals(label=int)
     cpdef _free_of(self, Py_ssize_t cohort)
-    @cython.locals(told0="long long", told1="long long", pending="long long", last=Py_ssize_t, i=Py_ssize_t, both="long long")
     cpdef _free_first(self)
     @cython.locals(
         k=Py_ssize_t, first=Py_ssize_t, shares="double[:, ::1]", complete=double, i=Py_ssize_t, least=double, odd=bint, old=bint,

@@ -212,15 +212,12 @@ class LabelRelease(DelayLaws):
         """
         if self.known and self.power > _MORE_POWER and self.z < _ALIKE:
             return True
-        told0 = told1 = some0 = some1 = 0
-        for i in range(self.k):
-            size = self._size[i] if i < self.k - 1 or self.drawn else self.n - self._start[i]
-            told0 += self.told[i, 0]
-            told1 += self.told[i, 1]
-            if self.told[i, 0] + self.told[i, 1] < _COMPLETE * size:
-                some0 += self.told[i, 0]
-                some1 += self.told[i, 1]
-        return bool(some0 <= _PARTLY * told0 and some1 <= _PARTLY * told1)
+        cohorts = self.cohorts[: self.k]
+        told, sizes = cohorts["told"], cohorts["size"].copy()
+        if self.k and not self.drawn:  # predictions of the last one are still coming
+            sizes[-1] = self.n - cohorts["start"][-1]
+        some = told[told.sum(axis=1) < COMPLETE * sizes].sum(axis=0)
+        return bool((some <= _PARTLY * told.sum(axis=0)).all())
 
     def complete_until(self) -> int:
         """Return the number of the first prediction whose labels may be incomplete."""
@@ -369,24 +366,13 @@ class LabelRelease(DelayLaws):
             self._free_loose()
             return
         # Of cohorts older than most delays, what is pending is late.
-        usual, size, told, positives = self.usual(_USUAL), 0, 0, 0
-        sum_ = squares = expected = 0.0
-        young, young_positives, young_expected = 0, 0, 0.0
-        totals0, totals1 = 0, 0
-        for i in range(self.k - 1):
-            totals0 += self.told[i, 0]
-            totals1 += self.told[i, 1]
-            if self.now - self._time[i] < usual:
-                young += self.told[i, 0] + self.told[i, 1]
-                young_positives += self.told[i, 1]
-                young_expected += self.expected[i, 2]
-            else:
-                size += self._size[i]
-                told += self.told[i, 0] + self.told[i, 1]
-                positives += self.told[i, 1]
-                sum_ += self.expected[i, 0]
-                squares += self.expected[i, 1]
-                expected += self.expected[i, 2]
+        cohorts = self.cohorts[: self.k - 1]
+        is_old = self.now - cohorts["time"] >= self.usual(_USUAL)
+        older, younger = cohorts[is_old], cohorts[~is_old]
+        size, (negatives, positives) = int(older["size"].sum()), older["told"].sum(axis=0).tolist()
+        told, (sum_, squares, expected) = negatives + positives, older["expected"].sum(axis=0).tolist()
+        young_negatives, young_positives = younger["told"].sum(axis=0).tolist()
+        young, young_expected = young_negatives + young_positives, float(younger["expected"][:, 2].sum())
         old = FirstLabels(newest=size, before=told, expected=expected, labels=told, positives=positives)
         of_old = Observed(size, sum_, squares)
         old.judge(of_old)
@@ -395,13 +381,14 @@ class LabelRelease(DelayLaws):
         # … and what has come of younger ones has the classes of the older, if neither class is late.
         scale = (positives + 0.5) / (expected + 0.5)
         likely = min(float(young), scale * young_expected)
-        unlike = _unlike(young_positives, likely) or _unlike(young - young_positives, young - likely)
+        unlike = _unlike(young_positives, likely) or _unlike(young_negatives, young - likely)
         self.late_class |= told > 0 and unlike
         # Where hardly anything is pending, all is told: that is no sign that what is not is so by chance.
         at_random = size - told > _MANY * size and old.at_random(of_old, either=True)
         fair = fair and (at_random or (self.first.enough and not self.late_class))
         # However few of a class come: both have, and what has not come for long will not.
-        both = min(totals0, totals1) >= _FIRST and told >= _MOSTLY * size
+        fewest = min(negatives + young_negatives, positives + young_positives)
+        both = fewest >= _FIRST and told >= _MOSTLY * size
         longest = max(self.usual(_USUAL, 0, 0), self.usual(_USUAL, 1, 1))
         settled = both and self.z < _ALIKE and self.now - self._time[0] >= _LONG * longest
         if (
@@ -435,17 +422,12 @@ class LabelRelease(DelayLaws):
 
     def _free_first(self) -> None:
         """Release labels of the oldest predictions, as far as hardly any of these are pending."""
-        told0 = told1 = pending = 0
-        last = _NOWHERE
-        for i in range(self.k - 1):
-            told0 += self.told[i, 0] - self.released[i, 0]
-            told1 += self.told[i, 1] - self.released[i, 1]
-            if self.released[i, 0] + self.released[i, 1] == 0:
-                pending += self._size[i] - self.told[i, 0] - self.told[i, 1]
-            both = min(told0, told1)
-            if both >= _FIRST and pending <= _HARDLY * both:
-                last = i
-        for i in range(last + 1):
+        cohorts = self.cohorts[: self.k - 1]
+        pending = cohorts["size"] - cohorts["told"].sum(axis=1)
+        pending = np.cumsum(np.where(cohorts["released"].any(axis=1), 0, pending))
+        rarer = np.cumsum(cohorts["told"] - cohorts["released"], axis=0).min(axis=1)
+        enough = np.flatnonzero((rarer >= _FIRST) & (pending <= _HARDLY * rarer))
+        for i in range(enough[-1] + 1 if len(enough) else 0):
             self._free_of(i)
 
     # Equal completeness

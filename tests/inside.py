@@ -5,6 +5,7 @@ from __future__ import annotations
 from streamcal import Recalibrator, ScoreSketch
 from streamcal.engine.engine import Engine
 from streamcal.events import Domain
+from streamcal.segments.corrections_c import Corrections
 
 
 def memo_of(index: int | None) -> bytes | None:
@@ -25,7 +26,7 @@ def labels_of(engine: Recalibrator | Engine, domain: Domain) -> ScoreSketch:
     return (inside._target if domain == "target" else inside._source).log.sketch
 
 
-def segments_of(engine: Recalibrator) -> set[str | None]:
-    """Return the values with labels of the first field of segments."""
-    field, *_ = engine._engine.segments.corrections.fields  # type: ignore[attr-defined]
-    return set(field.to_state().names)
+def corrections_of(engine: Recalibrator) -> Corrections:
+    """Return the corrections of the first field of segments."""
+    field: Corrections = engine._engine.segments.corrections.fields[0]  # type: ignore[attr-defined]
+    return field

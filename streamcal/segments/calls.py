@@ -240,18 +240,6 @@ class SegmentView:
         """Number of values with labels, by field."""
         return dict(zip(self.fields, map(len, self._segments.corrections.fields), strict=True))
 
-    @property
-    def spread(self) -> dict[str, tuple[float, float, float]]:
-        """Standard deviations of offsets and slopes between segments, and the probability that they differ.
-
-        By field; the deviations are on the logit, and hold where segments differ at all.
-        """
-        between = [field.between for field in self._segments.corrections.fields]
-        found = [
-            (field.offset_precision**-0.5, field.slope_precision**-0.5, field.share) for field in between
-        ]
-        return dict(zip(self.fields, found, strict=True))
-
     def map_for(self, segments: object) -> RecalibrationMap:
         """Return one portable map for one segment: the map of all, then the corrections.
 

@@ -23,7 +23,7 @@ from streamcal import Recalibrator
 from streamcal.frames import backtest
 from streamcal.segments.corrections_c import name_of
 from tests.command_line import in_process
-from tests.inside import segments_of
+from tests.inside import corrections_of
 from tests.segments.test_run import run, stream, written
 
 MORNING = datetime(2026, 1, 31, 8, 0)
@@ -80,7 +80,7 @@ def of_a_program(rows: list[dict[str, Any]], folder: Path) -> set[str | None]:
     engine = Recalibrator(segments="seg", own_engines=0)
     labels, names = [row["label"] for row in rows], [row["seg"] for row in rows]
     engine.learn_many([0.5] * 70, labels, segments=names)
-    return segments_of(engine)
+    return set(corrections_of(engine).to_state().names)
 
 
 FORMATS: dict[str, Callable[[list[dict[str, Any]], Path], set[str | None]]] = {

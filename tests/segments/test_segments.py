@@ -18,6 +18,7 @@ import pytest
 
 from streamcal import Recalibrator
 from streamcal.segments.corrections_c import READ, BetweenSegments, Corrections
+from tests.inside import corrections_of
 from tests.segments.streams import brier, drawn, plain, played
 
 pytestmark = pytest.mark.filterwarnings("ignore:mode 'source' has learned:UserWarning")
@@ -71,10 +72,10 @@ def test_the_spread_is_estimated() -> None:
         scores, labels, segments, _ = drawn(rng.normal(0.0, tau, 50), 20_000, rng)
         engine = plain()
         played(engine, scores, labels, segments.tolist())
-        offsets, slopes, share = engine.by_segment.spread["segment"]
-        assert tau / 2.0 <= offsets <= 2.0 * tau
-        assert slopes <= 0.2
-        assert share > 0.99
+        between = corrections_of(engine).between
+        assert tau / 2.0 <= between.offset_precision**-0.5 <= 2.0 * tau
+        assert between.slope_precision**-0.5 <= 0.2
+        assert between.share > 0.99
 
 
 @pytest.mark.statistical

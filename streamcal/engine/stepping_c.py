@@ -498,9 +498,9 @@ def refused(event: Event, config: RecalibratorConfig, join: Join | None = None) 
     Some need a time, some allow no weights. Events of a calibration go through no join.
     """
     if event.time is None:
-        if config.needs_time and not isinstance(event, PredictionEvent):
+        if not isinstance(event, PredictionEvent) and config.needs_time:
             return Refusal("missing_time", {"kind": "a label", "window": config.window})
-        lacks = None if join is None else join.refuses(event)
+        lacks = join.refuses(event) if join is not None and join.matures else None
         if lacks is not None:
             return lacks
     why = None if event.weight is None or event.weight == 1.0 else config.why_unweighted

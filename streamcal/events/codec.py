@@ -115,7 +115,8 @@ class JsonDecoder:
                 return self._decode_slowly(raw)
             event: Event | None = self._event(wire)
             if event is not None and (_has_plain_text(raw) or _is_plain(event)):
-                self._count(wire)
+                if self._ignored:
+                    self._count(wire)
                 return event
         return self._decode_slowly(raw)
 

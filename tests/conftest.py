@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -74,6 +75,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Spare the garbage collector all that was imported: a million objects, in every full collection."""
     gc.freeze()
+    atexit.register(gc.unfreeze)  # else extension modules report what was never collected
 
 
 def takes_long(item: pytest.Item) -> bool:

@@ -201,10 +201,8 @@ class Masses:
         """
         limits = self._unions
         blank = np.zeros((1 << len(limits)) - len(values))
-        losses, mass = (
-            -np.concatenate((values, blank)),
-            np.concatenate((self.caps if caps is None else caps, blank)),
-        )
+        losses = -np.concatenate((values, blank))
+        mass = np.concatenate((self.caps if caps is None else caps, blank))
         for each in limits:
             # Each row is a group, the largest values first.
             rows = len(each), -1

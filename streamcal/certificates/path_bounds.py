@@ -72,10 +72,8 @@ class PathBounds:
                 counts[0, second] = counts[1, np.append(second[1:], False)] = 0
             self._known = likelihood_set(counts, level, log_likelihoods[LEVELS.index(level)], once)
             self._cells, self._level, self._n = cells.cells[place], cells.level, cells.n
-            self._edges, self._atoms = (
-                grid.left_edges(self._cells[:-1] + np.int32(1), self._level),
-                atoms[place],
-            )
+            self._edges = grid.left_edges(self._cells[:-1] + np.int32(1), self._level)
+            self._atoms = atoms[place]
             self._masses = None if drawn else MassLimits.of(cells.totals, cells.n, delta)
 
     @property

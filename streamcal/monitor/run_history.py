@@ -91,9 +91,7 @@ class RunHistory:
                 if len(self._versions) > _MOST_KEYS:
                     continue
                 known = self._versions[row.key] = Thinned()
-            if (
-                bytes(row.certificate) == b"null" and known.latest is not None
-            ):  # the newest certificate stands
+            if bytes(row.certificate) == b"null" and known.latest is not None:  # the newest one stands
                 row = msgspec.structs.replace(row, certificate=known.latest.certificate)
             known.add(row)
 

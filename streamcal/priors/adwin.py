@@ -25,9 +25,8 @@ import numpy as np
 
 from streamcal.values import Counts, Floats
 
-_RESOLUTION: Final = (
-    4  # a pane is at most 1/4 as long as everything newer: a cut is never far from the change
-)
+# A pane is at most 1/4 as long as everything newer: a cut is never far from the change.
+_RESOLUTION: Final = 4
 _ROUNDING: Final = 1e-12  # the variance of equal values in [0, 1] is at most this, by rounding
 
 

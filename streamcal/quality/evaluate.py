@@ -303,10 +303,8 @@ def evaluate(
             "judge needs all predictions: those whose labels were not seen, too, with NaN as their label"
         )
     of_judge = np.asarray(every[1])
-    forecasts, cheap = (
-        as_scores(every[0]),
-        as_scores(of_judge * 1.0 if of_judge.dtype == np.bool_ else every[1]),
-    )
+    forecasts = as_scores(every[0])
+    cheap = as_scores(of_judge * 1.0 if of_judge.dtype == np.bool_ else every[1])
     if len(cheap) != len(forecasts):
         raise ValueError(f"judge must have the length of probabilities, {len(forecasts)}: got {len(cheap)}")
     known, seen = np.zeros(len(cheap)), every[3]

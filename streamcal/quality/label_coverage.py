@@ -120,10 +120,7 @@ class LabelCoverage(msgspec.Struct):
         panes, self.panes = self.panes, {}
         self.width *= 2
         for pane, sketch in panes.items():
-            if pane // 2 in self.panes:
-                self.panes[pane // 2].merge(sketch)
-            else:
-                self.panes[pane // 2] = sketch
+            self.panes.setdefault(pane // 2, ScoreSketch(_CELLS)).merge(sketch)
 
 
 def _span(panes: Any) -> int:

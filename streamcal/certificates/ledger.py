@@ -32,6 +32,7 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.decoding import Count, Number, Part
 from streamcal.sketch.score_sketch import MAX_CELLS, ScoreSketch
 
+_NO_FORECASTS: Final = Forecasts()  # of every new engine: a value does not change
 _ALPHA: Final = 0.1  # α of each test of an assumption, over δ; it is not part of δ
 
 
@@ -66,7 +67,7 @@ class Ledger(Part, dict=True):
         whole = [domain for domain in DOMAINS if not about.is_partial(domain)]
         return cls(
             watch=LabelShiftWatch.begun(alpha, MAX_CELLS) if watches else None,
-            forecasts=dict.fromkeys(whole, Forecasts()),
+            forecasts=dict.fromkeys(whole, _NO_FORECASTS),
             tests={domain: ExchangeabilityTest.begun(alpha, MAX_CELLS) for domain in whole},
         ).of(about)
 

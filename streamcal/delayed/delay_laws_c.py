@@ -98,6 +98,7 @@ STORED_FIELDS: Final = COHORT_FIELDS.newbyteorder("<")
 """The same, as it is in a state."""
 
 _BLANK: Final = np.zeros((), COHORT_FIELDS)
+_NO_COHORTS: Final = np.zeros(0, COHORT_FIELDS)
 # Those of all before their first cohort ends.
 _NO_SUMS, _NO_LAWS, _NO_HISTOGRAM = np.zeros((0, 0)), np.ones((2, 1)), np.zeros(0)
 
@@ -143,7 +144,7 @@ class DelayLaws:
         self._sums: Any = _NO_SUMS
         self._laws: Any = _NO_LAWS
         self._histogram: Any = _NO_HISTOGRAM
-        self._hold(np.zeros(0, COHORT_FIELDS))  # before the first label, or the end of the first cohort
+        self.cohorts: Any = _NO_COHORTS  # before the first label, or the end of the first cohort
 
     def _hold(self, cohorts: Any) -> None:
         """Take these cohorts, and those for which there is memory behind them."""

@@ -74,6 +74,8 @@ class DomainLabels(counts_c.LabelBuffer):
         how many of the newest labels are kept in their order.
     """
 
+    __slots__ = ("_flushed", "_keeps_newest", "_pane", "log", "newest")
+
     def __init__(
         self,
         window: int | timedelta | None = None,

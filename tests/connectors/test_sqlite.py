@@ -55,6 +55,12 @@ def options(folder: Path, *more: object) -> list[object]:
     ]
 
 
+def test_a_file_that_a_run_has_just_made_is_no_store_of_another_application(tmp_path: Path) -> None:
+    (tmp_path / "s.db").touch()
+    with pytest.raises(StoreError, match="holds nothing yet: a run that is starting makes its tables"):
+        opened(tmp_path / "s.db", read_only=True)
+
+
 def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     store = opened(tmp_path / "s.db")
     assert loaded(store) == Checkpoint({}, b"", {}, {})

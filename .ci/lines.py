@@ -1,4 +1,4 @@
-"""Print the lines of code by room: Python and .pxd, without blanks, comments and docstrings.
+"""Print the lines of code by room: Python and .pxd, without blanks, comments and docstrings; and the arrows.
 
 python .ci/lines.py
 """
@@ -40,8 +40,23 @@ def lines_of(path: Path) -> int:
     return len(found)
 
 
+_DOORS = {"cli", "frames", "onnx", "river", "serve", "sklearn", "spark", "sql", "__init__", "__main__"}
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Return which room of streamcal imports which; the doors are one (docs/architecture.md)."""
+    found = set()
+    for path in (ROOT / "streamcal").rglob("*.py"):
+        room = path.relative_to(ROOT / "streamcal").with_suffix("").parts[0]
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("streamcal."):
+                found.add((room, str(node.module).split(".")[1]))
+    named = {tuple("doors" if room in _DOORS else room for room in arrow) for arrow in found}
+    return {(room, other) for room, other in named if room != other}
+
+
 def main() -> None:
-    """Print a line for each room, and the sum."""
+    """Print a line for each room, and the sums."""
     rooms, files = Counter[str](), Counter[str]()
     for top in ("streamcal", "connectors"):
         for path in sorted((ROOT / top).rglob("*")):
@@ -53,6 +68,8 @@ def main() -> None:
         sys.stdout.write(f"{lines:7,} {files[room]:4} {room}\n")
     pairs = len(list((ROOT / "streamcal").rglob("*.pxd")))
     sys.stdout.write(f"{rooms.total():7,} lines of code in {files.total()} files; {pairs} compiled pairs\n")
+    between = arrows()
+    sys.stdout.write(f"{len({room for arrow in between for room in arrow}):7} rooms, {len(between)} arrows\n")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.sql import query
-from streamcal.values import Floats
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, SAME, scores_for
 
 

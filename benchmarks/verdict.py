@@ -30,6 +30,7 @@ import polars as pl
 import streamcal
 from benchmarks.measuring import options, publish
 from benchmarks.streams import FLIGHTS, load
+from streamcal.base.values import Floats
 from streamcal.cli.demo import FILES
 from streamcal.quality.sampled_sums import SampledSums
 from streamcal.quality.sequences import Sequences
@@ -42,7 +43,6 @@ from streamcal.run.outputs import NullSink, Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import SourceOptions
 from streamcal.run.runner import Inputs, Runner
-from streamcal.values import Floats
 from tests.certificates import test_drawn
 from tests.quality import forecasts, sampled
 

@@ -8,24 +8,24 @@ The names exported here are the public API, together with the modules `streamcal
 at any time.
 """
 
-from streamcal import only_one as _only_one  # noqa: F401  # first: what is next may be another project's
+from streamcal.base import only_one as _only_one  # noqa: F401  # first: what is next may be another project's
 
 # isort: split
 from typing import TYPE_CHECKING
 
+from streamcal.base.errors import DamagedStateError, OutputError, StoreError, StreamcalError
 from streamcal.certificates.record import Certificate, PaperBound
 from streamcal.engine.calls import Answer, Answers, Intervals
 from streamcal.engine.config import Mode, PriorKind, RecalibratorConfig, RecalibratorOptions
 from streamcal.engine.emissions import DriftAlarm, Emission, MapPublished, Mixing, Recalibrated, Rejected
 from streamcal.engine.engine import DomainSummary
-from streamcal.errors import DamagedStateError, OutputError, StoreError, StreamcalError
+from streamcal.engine.multiclass.class_map import MulticlassMap
+from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.join.config import JoinConfig
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.forecasts_c import compiled
-from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.decisions import Costs, decide
-from streamcal.recalibrator import Recalibrator
 from streamcal.sketch.score_sketch import ScoreSketch
 
 __all__ = [
@@ -74,8 +74,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from streamcal.engine.multiclass.evaluation import ClassEvaluation, evaluate_classes
     from streamcal.frames import backtest
-    from streamcal.multiclass.evaluation import ClassEvaluation, evaluate_classes
     from streamcal.quality.decision_curve import DecisionCurve, decision_curve
     from streamcal.quality.evaluate import Evaluation, evaluate
 
@@ -85,13 +85,13 @@ else:  # hidden from type checkers, which would otherwise accept any name
     from importlib import import_module
 
     _LAZY = {
-        "ClassEvaluation": "multiclass.evaluation",
+        "ClassEvaluation": "engine.multiclass.evaluation",
         "DecisionCurve": "quality.decision_curve",
         "Evaluation": "quality.evaluate",
         "backtest": "frames",
         "decision_curve": "quality.decision_curve",
         "evaluate": "quality.evaluate",
-        "evaluate_classes": "multiclass.evaluation",
+        "evaluate_classes": "engine.multiclass.evaluation",
     }
 
     def __dir__() -> list[str]:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Floats
+from streamcal.engine.multiclass.class_map import MulticlassMap, forecast
+from streamcal.engine.multiclass.softmax_c import END
 from streamcal.maps.pieces import pieces
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.multiclass.class_map import MulticlassMap, forecast
-from streamcal.multiclass.softmax_c import END
 from streamcal.sketch.checks import ROUNDING
-from streamcal.values import Floats
 
 if TYPE_CHECKING:
     from onnx import ModelProto

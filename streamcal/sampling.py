@@ -16,7 +16,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from streamcal.values import BANDS
+from streamcal.base.values import BANDS
 
 __all__ = ["Sampler"]
 

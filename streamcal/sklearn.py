@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, Unpack
 
 import numpy as np
 
+from streamcal.base.values import Counts, Floats, unmasked
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
+from streamcal.engine.recalibrator import Recalibrator
+from streamcal.engine.segments.segments import listed, of_frame
 from streamcal.events import Domain
-from streamcal.recalibrator import Recalibrator
-from streamcal.segments.segments import listed, of_frame
 from streamcal.sketch.weighing import as_weights
-from streamcal.values import Counts, Floats, unmasked
 
 try:
     from sklearn.base import (  # type: ignore[import-untyped]

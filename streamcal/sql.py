@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, Literal
 
+from streamcal.base.values import shown
 from streamcal.maps.pieces import pieces
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.checks import ROUNDING
-from streamcal.values import shown
 
 __all__ = ["Dialect", "query"]
 

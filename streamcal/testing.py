@@ -10,8 +10,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from scipy.special import expit, logit
 
+from streamcal.base.values import Floats, Labels
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.values import Floats, Labels
 
 __all__ = ["NormalPair", "Risk"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from streamcal import Recalibrator, ScoreSketch
 from streamcal.engine.engine import Engine
+from streamcal.engine.segments.corrections_c import Corrections
 from streamcal.events import Domain
-from streamcal.segments.corrections_c import Corrections
 
 
 def memo_of(index: int | None) -> bytes | None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamcal import MulticlassMap, RecalibrationMap
-from tests.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
+from tests.engine.multiclass.maps import CLASS_MAPS, LARGEST_OF_CLASSES, refused_for, rows_for
 from tests.spark.maps import EXACT, LARGEST_DIFFERENCE, LINEAR, REFUSED, bits, scores_for
 
 if not os.environ.get("CI"):

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import Recalibrator, RecalibratorConfig, RecalibratorOptions
-from streamcal.string_column import StringColumn, gathered
+from streamcal.base.string_column import StringColumn, gathered
 
 
 def test_the_typed_options_are_those_of_the_config() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamcal import RecalibrationMap, Recalibrator
+from streamcal.base.values import Floats
 from streamcal.maps.platt import expit
 from streamcal.maps.shift import shift_correction
-from streamcal.values import Floats
 from tests.nightly import one_in
 
 # Ends, denormals, neighbours of ½ and of the end cells, dyadic scores (cell boundaries), float32, ties.

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from streamcal import JoinConfig, Recalibrator
-from streamcal.times import as_times, check_time, duration, show_duration, show_time
+from streamcal.base.times import as_times, check_time, duration, show_duration, show_time
 
 TEXTS = ["2023-11-14T22:13:20.500", "2024-01-01T00:00:00.000"]
 SECONDS = [1_700_000_000.5, 1_704_067_200.0]

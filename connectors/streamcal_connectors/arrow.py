@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 
+from streamcal.base.string_column import StringColumn, from_arrow, gathered
+from streamcal.base.times import seconds_of_moments
+from streamcal.base.values import shown
 from streamcal.events.columns import Role
 from streamcal.events.table_codec import Column, in_form
-from streamcal.string_column import StringColumn, from_arrow, gathered
-from streamcal.times import seconds_of_moments
-from streamcal.values import shown
 
 _MOST_BYTES: Final = (1 << 31) - 1  # of the texts of a column
 

@@ -14,12 +14,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.compute as pc  # type: ignore[import-untyped]
 from pyarrow import csv
 
+from streamcal.base.times import iso_date
 from streamcal.events import Domain
 from streamcal.events.blocks import FEWEST, Block
 from streamcal.events.codec import CsvDecoder, TextFormat
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.events.table_codec import RowsDecoder
-from streamcal.times import iso_date
 from streamcal_connectors.arrow import as_role
 
 _LONGEST: Final = 1 << 17  # bytes of a line: Python's reader of CSV refuses longer cells

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.run.ports import RowKind
 from streamcal.run.rows import Answers
 

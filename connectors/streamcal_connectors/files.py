@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.events.codec import TextFormat
 from streamcal.run.ports import Sink, SinkOptions, Source, SourceOptions
 from streamcal_connectors.globs import FilesSource, files_at, member, refuse_among

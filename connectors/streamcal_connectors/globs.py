@@ -20,7 +20,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from streamcal.errors import ColumnsError
+from streamcal.base.errors import ColumnsError
 from streamcal.events import Event, Origin
 from streamcal.events.fields import Malformed
 from streamcal.run.ports import Batch, FileSource, Positions, Source, SourceOptions

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from streamcal.errors import ColumnsError
+from streamcal.base.errors import ColumnsError
 from streamcal.events import Event
 from streamcal.events.codec import CsvDecoder, JsonDecoder, TextFormat
 from streamcal.events.fields import Malformed

@@ -22,7 +22,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.run.ports import Position, Positions, RowKind, SinkOptions, StoppedError
 from streamcal_connectors.encoding import RowEncoder, columns_of, is_row
 from streamcal_connectors.readers import read_position

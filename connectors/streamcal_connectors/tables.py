@@ -18,12 +18,12 @@ import pyarrow as pa  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 from pyarrow import ipc
 
+from streamcal.base.values import shown
 from streamcal.events import Event, Origin
 from streamcal.events.columns import ANSWER_FIELDS
 from streamcal.events.fields import Malformed
 from streamcal.events.table_codec import RowsDecoder
 from streamcal.run.ports import Positions, SourceOptions
-from streamcal.values import shown
 from streamcal_connectors.arrow import as_kept, as_role, check_kept_type, check_role, kept_type, values_of
 from streamcal_connectors.paths import TableKind
 from streamcal_connectors.readers import read_position

@@ -28,7 +28,7 @@ warnings.filterwarnings("ignore", category=DeprecationWarning)
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition  # noqa: E402
 
-from streamcal.errors import StoreError  # noqa: E402
+from streamcal.base.errors import StoreError  # noqa: E402
 from streamcal.run.connectors import Connectors  # noqa: E402
 from streamcal.run.stored import stored_run  # noqa: E402
 

@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.base.values import Counts, Flags, Floats
 from streamcal.certificates.inequalities import (
     bennett_factor,
     chernoff_upper,
@@ -19,7 +20,6 @@ from streamcal.certificates.inequalities import (
     largest_variance,
 )
 from streamcal.maps.binning import bin_sums
-from streamcal.values import Counts, Flags, Floats
 
 LOG_GRID: Final = 36.2
 """Log of the number of intervals of the grid at its finest level, rounded up."""

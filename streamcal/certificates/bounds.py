@@ -14,6 +14,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.certificates.bin_limits import VersionLimits
 from streamcal.certificates.monotone_maximum import MapValues
 from streamcal.certificates.path_bounds import PathBounds
@@ -29,7 +30,6 @@ from streamcal.maps.uniform_mass import form
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Number
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Counts, Floats
 
 
 class VersionData(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -12,10 +12,10 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.certificates.inequalities import log_kt
 from streamcal.certificates.likelihoods_c import entropy, largest_likelihood
 from streamcal.sketch.decoding import Part
-from streamcal.values import Counts, Floats
 
 _MULTIPLIERS: Final = (0.1, 0.4, 1.0)  # Lagrange multipliers λ that are tried
 _FIRST_RESTART: Final = 1024  # labels

@@ -12,12 +12,12 @@ from typing import Final, Self
 
 import numpy as np
 
+from streamcal.base.values import NO_CELLS, NO_COUNTS, Cells, Counts
 from streamcal.certificates.likelihoods_c import log_likelihoods
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.decoding import Part
 from streamcal.sketch.grid import Level, lasting_level
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import NO_CELLS, NO_COUNTS, Cells, Counts
 
 BINS: Final = 6
 """Number of bins of scores, fewer if many scores are equal. Each costs the predictor about log n."""

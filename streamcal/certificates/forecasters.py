@@ -11,6 +11,7 @@ from typing import Annotated, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats
 from streamcal.maps.binning import bin_sums, cube_root, uniform_mass
 from streamcal.maps.fits_c import isotonic
 from streamcal.maps.platt import apply_platt, expit, fit_platt, logit, wide_logit
@@ -18,7 +19,6 @@ from streamcal.sketch import grid
 from streamcal.sketch.cells import coarsen
 from streamcal.sketch.decoding import Positive
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Cells, Counts, Floats
 
 FORECASTERS: Final = 4
 """Number of forecasters: linear, step, Platt, identity."""

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.values import Counts, Flags, Floats
+from streamcal.base.values import Counts, Flags, Floats
 
 _HEAD_START: Final = 24  # a of lemma 0
 _NEWTON_STEPS: Final = 4

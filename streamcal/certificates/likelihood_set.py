@@ -14,10 +14,10 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.certificates.likelihoods_c import plausible
 from streamcal.certificates.prequential import LEVELS
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Counts, Floats
 
 _INTERVALS: Final = 64  # between the points that the plausible ranges are made of
 _ROUNDING: Final = 1e-6  # nats; the sums of logarithms are computed to better than that

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.values import Counts, Floats
+from streamcal.base.values import Counts, Floats
 
 
 def plausible(

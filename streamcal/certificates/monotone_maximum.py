@@ -16,11 +16,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.certificates.likelihood_set import LikelihoodSet, log_majorants
 from streamcal.certificates.likelihoods_c import best_paths, deviances, gains
 from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.maps.shift import shift_odds
-from streamcal.values import Counts, Floats
 
 TILTS: Final = (0.12, 0.4, 1.2, 3.6)
 """Values of θ in lemma 16: a larger θ makes a mass cost less for each interval, and more for each score. The

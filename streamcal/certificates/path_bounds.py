@@ -12,13 +12,13 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.certificates.likelihood_set import LikelihoodSet, likelihood_set, usable_level
 from streamcal.certificates.monotone_maximum import MapValues, MassLimits, largest_risk
 from streamcal.certificates.prequential import LEVELS, MOST_CELLS
 from streamcal.certificates.target import NO_SHIFT, Shift
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats
 
 _ENOUGH: Final = 2  # observed scores for each label
 _HEAD_START: Final = 1 << 14  # observed scores

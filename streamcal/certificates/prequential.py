@@ -13,6 +13,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.certificates.forecasters import (
     FORECASTERS,
     Forecasters,
@@ -22,7 +23,6 @@ from streamcal.certificates.forecasters import (
 )
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats
 
 LEVELS: Final = (36, 40, *range(44, 53))
 """Levels that forecasts are kept for. At the last, each halving of the distance to 0 or 1 is a cell."""

@@ -8,10 +8,10 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
+from streamcal.base.times import show_duration
 from streamcal.certificates.theorems import Number, Premise, TheoremBound
 from streamcal.events import Domain
 from streamcal.sketch import decoding
-from streamcal.times import show_duration
 
 NO_CLAIM: Final = 0.25
 """Bound from which on nothing is claimed: the constant ½ has at most this risk, without a label."""

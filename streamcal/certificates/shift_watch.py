@@ -6,12 +6,12 @@ from typing import Final, Self
 
 import numpy as np
 
+from streamcal.base.values import NO_CELLS, Cells, Counts, Floats, Labels
 from streamcal.certificates.e_process import LabelShiftTest
 from streamcal.maps.binning import uniform_mass
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.grid import Level, lasting_level, left_edges
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import NO_CELLS, Cells, Counts, Floats, Labels
 
 _BINS: Final = 8
 _FIRST_LOOK: Final = 256  # the first bins are chosen from this many target scores

@@ -14,11 +14,11 @@ from typing import NamedTuple, Self
 
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.certificates.bin_limits import BinningLimits, VersionLimits
 from streamcal.certificates.inequalities import Masses, chernoff_upper, largest_proxy, largest_variance
 from streamcal.certificates.monotone_maximum import MapValues
 from streamcal.maps.binning import uniform_mass
-from streamcal.values import Counts, Floats
 
 # Shares of a version's δ, divided among the candidates. `streamcal.certificates.bin_limits` spends the rest.
 _SPREAD, _LINEAR = 0.02, 0.45

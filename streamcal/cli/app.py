@@ -18,6 +18,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from streamcal.base.errors import StoreError
 from streamcal.cli import demo as flights
 from streamcal.cli.apply import apply
 from streamcal.cli.opening import open_store, read_map
@@ -36,8 +37,7 @@ from streamcal.cli.terminal import (
     set_up_logging,
     version_line,
 )
-from streamcal.errors import StoreError
-from streamcal.multiclass.class_map import MulticlassMap
+from streamcal.engine.multiclass.class_map import MulticlassMap
 from streamcal.run.connectors import Connectors
 from streamcal.sql import Dialect, query
 

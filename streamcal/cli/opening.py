@@ -16,14 +16,14 @@ from typing import Any, Final
 import typer
 from pydantic import ValidationError
 
+from streamcal.base.errors import ColumnsError, OutputError, StoreError
 from streamcal.cli.options import CommonOptions, Named, ReadingOptions, named, read_options
 from streamcal.cli.output_files import is_class_map
 from streamcal.cli.terminal import Exit, Stop, fail, failing
-from streamcal.errors import ColumnsError, OutputError, StoreError
+from streamcal.engine.multiclass.class_map import MulticlassMap
 from streamcal.events import KeptValue
 from streamcal.events.columns import Columns, InputKind
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.added import Added
 from streamcal.run.config import RunConfig, problems
 from streamcal.run.connectors import Connectors, identity, public_url

@@ -16,9 +16,9 @@ from urllib.parse import quote
 
 import msgspec
 
+from streamcal.base.values import shown
 from streamcal.cli.terminal import Exit, fail
 from streamcal.engine.engine import Engine
-from streamcal.values import shown
 
 
 def as_json(value: object) -> bytes:

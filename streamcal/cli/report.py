@@ -10,12 +10,12 @@ from typing import Annotated, Final
 import typer
 from rich.console import Console
 
+from streamcal.base.errors import StoreError
 from streamcal.cli.opening import open_store, refuse_same
 from streamcal.cli.options import Named
 from streamcal.cli.output_files import as_json, has_fields, refuse_unwritable, write_file
 from streamcal.cli.progress import busy
 from streamcal.cli.terminal import Exit, fail, failing, set_up_logging
-from streamcal.errors import StoreError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.report import MARK, Report, as_html, make_report
 from streamcal.monitor.run_history import stored_history

@@ -18,6 +18,7 @@ import typer
 from prometheus_client import CollectorRegistry, make_asgi_app
 from rich.console import Console
 
+from streamcal.base.errors import DamagedStateError, StoreError
 from streamcal.cli.opening import (
     added_types,
     begin,
@@ -43,7 +44,6 @@ from streamcal.cli.terminal import (
     version_line,
     warn_if_slow,
 )
-from streamcal.errors import DamagedStateError, StoreError
 from streamcal.events.columns import Columns
 from streamcal.monitor.addresses import parse_address
 from streamcal.monitor.build import build_status

@@ -11,10 +11,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from streamcal.base.errors import DamagedStateError
+from streamcal.base.times import show_time
 from streamcal.certificates.record import NO_CLAIM
 from streamcal.cli.terminal import run_table
 from streamcal.engine.emissions import Mixing
-from streamcal.errors import DamagedStateError
 from streamcal.monitor.build import build_status
 from streamcal.monitor.rows import GROUP_HEAD, group_rows, shown_value
 from streamcal.monitor.run_history import Risks
@@ -23,7 +24,6 @@ from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import Store
 from streamcal.run.rows import VersionRow
 from streamcal.run.stored import stored_pipeline
-from streamcal.times import show_time
 
 SHOWN_VERSIONS: Final = 20
 """Number of map versions that a table shows by default: the newest."""

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.delayed.release_state import BANDS, ReleaseState
 from streamcal.sketch.decoding import require, within
-from streamcal.values import Floats
 
 COHORT: Final = 64
 """Predictions of a cohort that is not merged yet."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from streamcal.values import Counts, Floats
+from streamcal.base.values import Counts, Floats
 
 PANES: Final = 64
 """Number of panes after which a label is final: longer delays do not count."""

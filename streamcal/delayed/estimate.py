@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats
 from streamcal.delayed.delays import LEAST, PANES, Delays, paces_of
 from streamcal.maps.platt import apply_platt, cell_logits, fit_platt
-from streamcal.values import Cells, Counts, Floats
 
 LEVEL: Final = 50
 """Level of the grid of scores: four cells for each halving of the distance to 0 or to 1."""

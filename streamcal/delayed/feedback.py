@@ -17,11 +17,11 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import NO_COUNTS, Counts, Floats
 from streamcal.delayed.delays import BINS, PANES, fit_delays
 from streamcal.delayed.estimate import LEVEL, Estimate, estimate
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Part
-from streamcal.values import NO_COUNTS, Counts, Floats
 
 _CELLS: Final = (grid.LAST_KEY >> LEVEL) + 1
 _OCTAVE: Final = 52 - LEVEL

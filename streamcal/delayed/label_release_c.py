@@ -22,13 +22,13 @@ from typing import Any, Final, Self
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.delayed.delay_laws_c import COHORT, COMPLETE, STORED_FIELDS, DelayLaws, completeness
 from streamcal.delayed.first_labels import FirstLabels, Observed
 from streamcal.delayed.release_state import SCALARS, HeldRow, Released, ReleaseState
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
-from streamcal.values import Floats
 
 MOST_HELD: Final = 16_384
 """Number of labels held, from which they are thinned."""

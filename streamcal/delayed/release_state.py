@@ -7,10 +7,10 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
+from streamcal.base.values import NO_COUNTS, NO_FLOATS, Counts, Floats, Labels
 from streamcal.delayed.first_labels import FirstLabels
 from streamcal.join.entries import Memo
 from streamcal.sketch.decoding import MOST, Count, Finite, Part, Probability
-from streamcal.values import NO_COUNTS, NO_FLOATS, Counts, Floats, Labels
 
 BANDS: Final = 24
 """Bands of scores: octaves of the odds, from 2⁻¹² to 2¹²."""

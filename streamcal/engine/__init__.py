@@ -1,4 +1,1 @@
-"""The engine: learns labels, forms maps on schedule, serves them.
-
-Imports every room above but run.
-"""
+"""The engine: learns labels, forms maps on schedule, serves them."""

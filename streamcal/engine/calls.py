@@ -1,8 +1,8 @@
 """Calls of a user on an engine: inputs are checked, then the engine is called. A class for each kind.
 
-`streamcal.recalibrator.Recalibrator` speaks to `Calls` alone. A class of calls says what a score is, which
-labels there are and what a memo holds: for two classes here, for the others in `streamcal.segments.calls` and
-`streamcal.multiclass.calls`.
+`streamcal.engine.recalibrator.Recalibrator` speaks to `Calls` alone. A class of calls says what a score is,
+which labels there are and what a memo holds: for two classes here, for the others in
+`streamcal.engine.segments.calls` and `streamcal.engine.multiclass.calls`.
 
 A **memo** is what a late label needs of its prediction: the number of target scores observed before it, in 8
 bytes, and what the engine lets a join keep with the prediction.
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from streamcal.base.values import Counts, Floats, Labels, shown
 from streamcal.engine.event_rules_c import INDEX_BYTES
 from streamcal.engine.stepping_c import checked
 from streamcal.events import Domain, Event, LabelledEvent, PredictionEvent
 from streamcal.maps.rate_limits import LEAST, MOST
 from streamcal.sketch import checks
-from streamcal.values import Counts, Floats, Labels, shown
 
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine

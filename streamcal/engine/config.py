@@ -11,10 +11,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypedDict, TypeVar, 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from streamcal.base.times import as_timedelta
 from streamcal.engine.schedule import FIRST_LABELS
 from streamcal.join.config import JoinConfig
 from streamcal.sketch.decoding import Count
-from streamcal.times import as_timedelta
 
 Mode = Literal["auto", "source", "label_shift", "target", "composite"]
 """Name of the estimator to serve: the paper's (section 5 and appendix E), or a mixture, ``"auto"``."""
@@ -192,7 +192,7 @@ class RecalibratorConfig(BaseModel):
 
 
 class EngineOptions(msgspec.Struct, frozen=True):
-    """All options of engines of one kind, by which `streamcal.recalibrator.engine_of` makes them.
+    """All options of engines of one kind, by which `streamcal.engine.recalibrator.engine_of` makes them.
 
     ValueError if two of them exclude each other.
     """

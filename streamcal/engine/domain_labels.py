@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import NO_COUNTS, NO_FLOATS, NO_LABELS, Counts, Floats, Labels
 from streamcal.engine.label_log import LabelLog
 from streamcal.sketch import checks, counts_c
 from streamcal.sketch.counts_c import AT_ONCE
@@ -21,7 +22,6 @@ from streamcal.sketch.decoding import Part
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Mass
-from streamcal.values import NO_COUNTS, NO_FLOATS, NO_LABELS, Counts, Floats, Labels
 
 BUFFERED: Final = 1024
 """Number of labels that may wait before they are sorted into the log: with more, one event takes longer."""

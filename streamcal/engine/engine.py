@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Counts, Floats, Labels
 from streamcal.certificates.record import Certificate
 from streamcal.delayed.label_delays import LabelDelays, label_delays
 from streamcal.engine.calls import BinaryCalls, Calls
@@ -31,7 +32,6 @@ from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Counts, Floats, Labels
 
 _YOUNG: Final = 16 << 10  # bytes of an engine, and what is added as its labels double
 _OLDER: Final = 5 << 10

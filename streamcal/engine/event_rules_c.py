@@ -14,6 +14,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.errors import DamagedStateError
+from streamcal.base.values import Counts, Floats, Labels
 from streamcal.certificates.claim import Claim
 from streamcal.certificates.record import Certificate
 from streamcal.delayed.label_release_c import LabelRelease
@@ -24,7 +26,6 @@ from streamcal.engine.map_versions import MapVersions
 from streamcal.engine.schedule import NEVER
 from streamcal.engine.state import EngineState
 from streamcal.engine.unlabelled_scores import DOUBLING, UnlabelledScores
-from streamcal.errors import DamagedStateError
 from streamcal.events import Domain, Kept, LabelledEvent, PredictionEvent
 from streamcal.join.entries import Memo
 from streamcal.join.outcomes import Joined
@@ -33,15 +34,14 @@ from streamcal.maps.fits_c import LinearFunction, StepFunction
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.mixture.forecasts_c import MixedSteps
+from streamcal.mixture.history import BLOCK
+from streamcal.mixture.likelihood import matched_odds
 from streamcal.mixture.mixture import EARLIER, first_map
+from streamcal.mixture.score_tracker import ScoreTracker
 from streamcal.mixture.table import Mixed
-from streamcal.priors.history import BLOCK
-from streamcal.priors.likelihood import matched_odds
-from streamcal.priors.score_tracker import ScoreTracker
 from streamcal.sketch import checks
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
-from streamcal.values import Counts, Floats, Labels
 
 INDEX_BYTES: Final = 8
 """Bytes of the number of target scores with which a memo begins."""

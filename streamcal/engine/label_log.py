@@ -18,10 +18,10 @@ from typing import Annotated, Final, Self, TypeAlias
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats, Labels
 from streamcal.sketch.decoding import Count, Part, Positive
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Mass
-from streamcal.values import Floats, Labels
 
 PANES: Final = 16
 """Number of panes that the length of a window is divided into."""

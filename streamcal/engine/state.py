@@ -8,15 +8,15 @@ from typing import Annotated, Final
 
 import msgspec
 
+from streamcal.base.errors import DamagedStateError
+from streamcal.base.values import NO_FLOATS, Floats
 from streamcal.delayed.release_state import ReleaseState
 from streamcal.engine.domain_labels import DomainState
 from streamcal.engine.map_versions import VersionsState
-from streamcal.errors import DamagedStateError
 from streamcal.maps.rate_limits import RateLimits
-from streamcal.priors.score_tracker import ScoreTracker
+from streamcal.mixture.score_tracker import ScoreTracker
 from streamcal.sketch.decoding import Count, Finite, Part, decoded, encoded, sealed, unsealed
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import NO_FLOATS, Floats
 
 _KIND: Final = b"SCRC\x0b"
 _MOST: Final = 1 << 28  # bytes: no engine has a state so large

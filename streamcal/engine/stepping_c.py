@@ -18,6 +18,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.times import LATEST, read_time
+from streamcal.base.values import Counts, Floats, check_domain, check_id, check_key, shown
 from streamcal.engine.config import RecalibratorConfig
 from streamcal.engine.emissions import Emission
 from streamcal.engine.event_rules_c import EventRules
@@ -30,8 +32,6 @@ from streamcal.join.outcomes import Contradicted, EarlyPositive, Joined, OriginO
 from streamcal.join.rules_c import AHEAD, DONE, JoinRules
 from streamcal.sketch.checks import check_label, check_score
 from streamcal.sketch.weighing import HEAVIEST, check_weight
-from streamcal.times import LATEST, read_time
-from streamcal.values import Counts, Floats, check_domain, check_id, check_key, shown
 
 if TYPE_CHECKING:
     from streamcal.engine.engine import Engine

@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.base.values import NO_FLOATS, Floats
 from streamcal.sketch import checks, counts_c
 from streamcal.sketch.decoding import require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import NO_FLOATS, Floats
 
 BUFFERED: Final = 4096
 """Number of scores that may wait before they are sorted into the sketch."""

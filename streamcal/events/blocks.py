@@ -13,10 +13,10 @@ from typing import Any, Final, Self, overload
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.string_column import StringColumn
+from streamcal.base.values import Floats, Labels
 from streamcal.events import Domain, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.fields import with_time
-from streamcal.string_column import StringColumn
-from streamcal.values import Floats, Labels
 
 FEWEST: Final = 64
 """Fewer events than so many are taken one by one: columns would cost more."""

@@ -23,14 +23,14 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from streamcal.base.times import LATEST, iso_date, read_time
+from streamcal.base.values import MAX_NAME_CHARACTERS, parse_number
 from streamcal.events import DOMAINS, Domain, Event, Kept, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.codes import FieldError
 from streamcal.events.columns import MAX_KEPT_BYTES, ROLES, Columns, Role, check_header
 from streamcal.events.fields import Fields, Malformed, TableFields, count_names, malformed
 from streamcal.events.json_lines_c import FIELDS, ID, KEY, OTHERS, LineReader, are_distinct
-from streamcal.times import LATEST, iso_date, read_time
-from streamcal.values import MAX_NAME_CHARACTERS, parse_number
 
 MAX_DEPTH: Final = 100
 """Arrays and objects may be nested so deep: far less than what any decoder takes, so that none decides."""
@@ -364,7 +364,7 @@ class CsvDecoder(TableFields):
         return text if number is None else number
 
     def _moment(self, text: str) -> str | float | None:
-        """Return a time as `streamcal.times.read_time` takes it; None if that has to judge the text itself.
+        """Return a time as `times.read_time` takes it; None if that has to judge the text itself.
 
         Raises
         ------

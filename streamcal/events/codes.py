@@ -10,8 +10,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-from streamcal.times import RULE, show_duration, show_time
-from streamcal.values import shown
+from streamcal.base.times import RULE, show_duration, show_time
+from streamcal.base.values import shown
 
 MAX_REASON: Final = 1_000
 """Most characters of a reason."""

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from streamcal.values import MAX_NAME_BYTES, check_name, class_name, shown
+from streamcal.base.values import MAX_NAME_BYTES, check_name, class_name, shown
 
 Role: TypeAlias = Literal["id", "score", "label", "time", "key", "domain", "weight", "propensity"]
 """Role of a column: what it holds."""

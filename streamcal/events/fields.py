@@ -18,13 +18,13 @@ from uuid import UUID
 import msgspec
 from msgspec.structs import replace
 
+from streamcal.base.times import read_time
+from streamcal.base.values import check_domain, check_id, check_key
 from streamcal.events import Domain, Event, Kept, KeptValue, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import Code, FieldError, Refusal
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role, check_header
 from streamcal.events.score_fields import score_fields
 from streamcal.sketch import weighing
-from streamcal.times import read_time
-from streamcal.values import check_domain, check_id, check_key
 
 MAX_FIELDS: Final = 100
 """Most names of unknown fields that are counted, each cut to as many characters; the others count as one."""

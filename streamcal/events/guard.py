@@ -2,10 +2,10 @@
 
 The rule, for the events of one stream that have a time, in their order:
 
-* **Unit.** The stream has one unit, recognised by magnitude (`streamcal.times`). An event in another unit is
-  refused. Each event in the stream's unit is a vote for it, up to `SURE`; each one refused takes one away,
-  and with none left, the next event sets the unit. So a wrong first event costs itself and one more, and a
-  stream that has changed its unit goes on after at most `SURE` events.
+* **Unit.** The stream has one unit, recognised by magnitude (`streamcal.base.times`). An event in another
+  unit is refused. Each event in the stream's unit is a vote for it, up to `SURE`; each one refused takes one
+  away, and with none left, the next event sets the unit. So a wrong first event costs itself and one more,
+  and a stream that has changed its unit goes on after at most `SURE` events.
 * **Beginning.** Until a time was believed, one is refused that looks like a date written as a number.
 * **Jump.** An event is refused if its time is more than ``max_jump`` past the median of the `NEIGHBOURS`
   times before it, refused ones among them. So a stream that resumes after a pause goes on once those are the
@@ -25,10 +25,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
+from streamcal.base.values import Floats
 from streamcal.events.codes import Refusal
 from streamcal.sketch.decoding import Number
-from streamcal.times import LIMIT, SCALES, UNITS, date_like, seconds_of, unit_of, units_of
-from streamcal.values import Floats
 
 NEIGHBOURS: Final = 9
 """Number of times before an event that are its neighbours."""
@@ -72,7 +72,7 @@ class GuardState(msgspec.Struct, frozen=True, omit_defaults=True):
     begun: bool = False
     """Whether any event has been looked at, with a time or without."""
     unit: int = 0
-    """Unit of the stream, an index into `streamcal.times.UNITS`."""
+    """Unit of the stream, an index into `streamcal.base.times.UNITS`."""
     votes: int = 0
     """Votes for the unit."""
     recent: tuple[float, ...] = ()

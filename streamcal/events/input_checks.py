@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import parse_number, shown
 from streamcal.events import Event, LabelEvent, LabelledEvent, Origin, PredictionEvent
 from streamcal.events.blocks import Block
 from streamcal.events.columns import Columns
 from streamcal.events.faces import COMMAND, Face
 from streamcal.events.fields import Malformed, OtherLabel
-from streamcal.values import parse_number, shown
 
 ENOUGH: Final = 10
 """Number of refused values that is no accident."""

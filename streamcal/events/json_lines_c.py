@@ -17,10 +17,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.string_column import PADDING, StringColumn
+from streamcal.base.times import LATEST
+from streamcal.base.values import MAX_NAME_CHARACTERS, Counts, Floats
 from streamcal.events.columns import MAX_KEPT_BYTES, Role
-from streamcal.string_column import PADDING, StringColumn
-from streamcal.times import LATEST
-from streamcal.values import MAX_NAME_CHARACTERS, Counts, Floats
 
 FIELDS: Final[tuple[Role, ...]] = ("score", "label", "time", "domain", "id", "key")
 """Roles of the first fields of a reader."""

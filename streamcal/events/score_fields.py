@@ -15,11 +15,11 @@ from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 
+from streamcal.base.values import class_name, shown
 from streamcal.events import Kept
 from streamcal.events.codes import FieldError
 from streamcal.events.columns import Columns
 from streamcal.sketch.checks import ROUNDING, check_score
-from streamcal.values import class_name, shown
 
 Scores = tuple[float, ...]
 _Score = Annotated[float, msgspec.Meta(ge=0, le=1)]  # checked where it is decoded

@@ -16,14 +16,14 @@ from uuid import UUID
 
 import numpy as np
 
+from streamcal.base.string_column import StringColumn
+from streamcal.base.times import LATEST, read_time
+from streamcal.base.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key
 from streamcal.events import Domain, Event, Kept
 from streamcal.events.blocks import FEWEST, NO_LABEL, Block
 from streamcal.events.columns import MAX_KEPT_BYTES, Columns, Role
 from streamcal.events.fields import Malformed, TableFields, check_kept, malformed
 from streamcal.sketch.checks import clipped
-from streamcal.string_column import StringColumn
-from streamcal.times import LATEST, read_time
-from streamcal.values import MAX_NAME_CHARACTERS, Floats, check_domain, check_key
 
 Column: TypeAlias = Floats | StringColumn | Sequence[Any]
 """Values of a column: numbers, float64[n], NaN where there is none; printable texts, none empty; or anything,

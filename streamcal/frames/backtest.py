@@ -16,6 +16,8 @@ from typing import Any, Final, Unpack
 
 from pydantic import ValidationError
 
+from streamcal.base.times import duration, show_duration
+from streamcal.base.values import shown
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
 from streamcal.events.columns import Columns
 from streamcal.events.faces import PYTHON
@@ -33,8 +35,6 @@ from streamcal.run.outputs import Outputs
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.rows import RejectRow, Version
 from streamcal.run.runner import Inputs, Runner
-from streamcal.times import duration, show_duration
-from streamcal.values import shown
 
 _SHOWN: Final = 3  # ids
 _MOST_MAPS: Final = 1000

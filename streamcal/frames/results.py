@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 
 from streamcal.certificates.record import Certificate
+from streamcal.engine.multiclass.class_map import MulticlassMap
 from streamcal.frames.sources import ROW, Frame, FrameSource, narwhals_module
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.monitor.rows import rating_rows, run_summary
 from streamcal.monitor.run_history import Thinned
 from streamcal.monitor.status import Status
-from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.quality.diagram import Scale, draw, draw_panels
 from streamcal.quality.groups import Groups, ranked
 from streamcal.run.outputs import NullSink

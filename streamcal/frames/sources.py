@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.string_column import from_arrow
+from streamcal.base.times import SCALES, as_times, read_time, units_of
+from streamcal.base.values import Counts, Floats, shown
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import WEIGHTS, Columns, InputKind, Role, did_you_mean
 from streamcal.events.fields import Malformed, plain_kept
 from streamcal.events.table_codec import Column, RowsDecoder, in_form, listed
 from streamcal.run.kinds import kind_of
 from streamcal.run.ports import Position, Positions
-from streamcal.string_column import from_arrow
-from streamcal.times import SCALES, as_times, read_time, units_of
-from streamcal.values import Counts, Floats, shown
 
 if TYPE_CHECKING:
     import narwhals as nw

@@ -1,4 +1,1 @@
-"""The join of predictions with labels that come late, twice, early, or never.
-
-Imports errors and events.
-"""
+"""The join of predictions with labels that come late, twice, early, or never."""

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from streamcal.times import as_timedelta
+from streamcal.base.times import as_timedelta
 
 
 def _seconds(value: object) -> object:

@@ -23,7 +23,7 @@ from typing import Self
 
 import msgspec
 
-from streamcal.errors import DamagedStateError
+from streamcal.base.errors import DamagedStateError
 from streamcal.events import Event, LabelEvent
 from streamcal.events.codes import Refusal
 from streamcal.events.guard import TimeGuard

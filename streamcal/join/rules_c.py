@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.events import DOMAINS, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.guard import ClockState
 from streamcal.join import id_table_c
@@ -32,7 +33,6 @@ from streamcal.join.outcomes import (
     rejected,
     with_origin,
 )
-from streamcal.values import Floats
 
 SURE, FEWEST = 32, 5
 """Largest number of votes for a clock, and the number below which it goes on to a time in doubt."""

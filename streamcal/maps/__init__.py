@@ -1,4 +1,1 @@
-"""Recalibration maps: uniform-mass bins, Platt scaling, and the label-shift correction.
-
-Imports errors and sketch.
-"""
+"""Recalibration maps: uniform-mass bins, Platt scaling, and the label-shift correction."""

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Counts, Floats
 from streamcal.maps.fits_c import put_losses_left_out, put_splits
-from streamcal.values import Counts, Floats
 
 BinRule = Literal["auto", "cube_root"] | int
 """Choice of the number of bins B: ``"auto"``, ``"cube_root"``, or the number itself, at least 1."""

@@ -24,12 +24,12 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Cells, Counts, Floats
 from streamcal.maps import binning
 from streamcal.maps.fits_c import STEPS, Curves
 from streamcal.maps.platt import cell_logits, narrowed
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.uniform_mass import inner_edges
-from streamcal.values import Cells, Counts, Floats
 
 _RATIO: Final = 2**0.5  # between neighbouring numbers of bins
 _GROUPS: Final = 512  # of cells, at most, on which curves are compared: four for each of the most bins

@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Counts, Floats
 from streamcal.sketch.counts_c import key_of, middle_of
-from streamcal.values import Counts, Floats
 
 APART: Final = 1e-9
 """Least distance between knots: nearer ones would make a line too steep for float64."""

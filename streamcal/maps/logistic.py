@@ -16,8 +16,8 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.maps.fits_c import minimise
-from streamcal.values import Floats
 
 KNOTS: Final = np.array((-3.0, -1.5, 0.0, 1.5, 3.0))
 """Logits at which a hinge map may bend: scores of .05, .18, .5, .82 and .95."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import shown
 from streamcal.maps.platt import expit, logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.maps.shift import shift_correction
-from streamcal.values import shown
 
 
 class Line(NamedTuple):

@@ -7,9 +7,9 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.base.values import Cells, Floats
 from streamcal.maps import fits_c
 from streamcal.maps.logistic import PLATT, fit_logistic
-from streamcal.values import Cells, Floats
 
 IDENTITY: Final = (1.0, 0.0)
 """(a, b) of the map that changes nothing."""

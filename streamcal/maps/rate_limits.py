@@ -19,11 +19,11 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats
 from streamcal.maps.fits_c import isotonic
 from streamcal.maps.shift import shift_correction
 from streamcal.sketch import grid
 from streamcal.sketch.weighing import Weighed
-from streamcal.values import Cells, Counts, Floats
 
 LEAST, MOST = 0.5, 0.99
 """Least and greatest probability of an interval."""

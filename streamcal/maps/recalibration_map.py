@@ -15,11 +15,11 @@ from typing import Annotated, Any, ClassVar, Final, Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from streamcal.base.values import Floats
 from streamcal.maps.fits_c import APART, LinearFunction, StepFunction
 from streamcal.maps.platt import expit
 from streamcal.maps.shift import NO_SHIFT, shift_correction, shift_correction_one
 from streamcal.sketch import checks, grid
-from streamcal.values import Floats
 
 _ROWS: Final = 10  # at most, of the table that a notebook shows
 

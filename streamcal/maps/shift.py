@@ -11,8 +11,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Floats
 from streamcal.maps.fits_c import NO_SHIFT, class_prior, shift_correction_one, shift_weights
-from streamcal.values import Floats
 
 __all__ = [
     "NO_SHIFT",

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats
 from streamcal.maps import binning
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.sketch import checks, grid
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Cells, Counts, Floats
 
 
 class UniformMass(NamedTuple):

@@ -1,4 +1,1 @@
-"""Mode ``auto``: candidate maps on windows of labels, mixed with weights that follow their losses.
-
-Imports errors, events, sketch and maps.
-"""
+"""Mode ``auto``: candidate maps on windows of labels, mixed with weights that follow their losses."""

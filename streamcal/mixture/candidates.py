@@ -11,9 +11,9 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamcal.base.values import Flags
 from streamcal.mixture.fits import Labelled, fit_free_curve, fit_hinge, fit_isotonic
 from streamcal.mixture.forecasts_c import Line
-from streamcal.values import Flags
 
 WINDOWS: Final = (250, 1000, 4000, 16_000)
 """Lengths of the windows of labels with maps of their own."""

@@ -16,11 +16,11 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.maps.platt import IDENTITY, wide_logit
 from streamcal.mixture.candidates import EARLY
 from streamcal.mixture.forecasts_c import Snapshot, forecast
 from streamcal.sketch.decoding import Probability
-from streamcal.values import Floats
 
 Scale = Annotated[float, msgspec.Meta(ge=1e-3, le=1e3)]  # factor on exposures
 # Half of the rate at which the log loss is mixable: two of the maps are fitted to the same positives.

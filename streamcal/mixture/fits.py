@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Cells, Floats
 from streamcal.maps.curves import Curve, fit_curve
 from streamcal.maps.fits_c import isotonic_line, regress
 from streamcal.maps.logistic import FEATURES, HINGE, IDENTITY_ROW, KNOTS, PLATT
@@ -25,7 +26,6 @@ from streamcal.mixture.forecasts_c import Line
 from streamcal.sketch.decoding import Positive, Probability
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
-from streamcal.values import Cells, Floats
 
 _ENDS: Final = logit(np.array((0.0, 1.0)))
 _BENDS: Final = np.concatenate((_ENDS[:1], KNOTS, _ENDS[1:]))

@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, Self
 
 import numpy as np
 
+from streamcal.base.values import Bytes, Counts, Floats, Labels
 from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import require
-from streamcal.values import Bytes, Counts, Floats, Labels
 
 compiled: Final = not __file__.endswith(".py")
 """Whether this module was compiled when the package was installed."""
@@ -499,7 +499,7 @@ def learn_labels(fits: Floats, discounts: Floats, logits: Floats, labels: Labels
 
 
 class Rates(NamedTuple):
-    """Constants of the recursion; `streamcal.mixture.weights` and `streamcal.multiclass.mixing` say why."""
+    """Constants of the recursion; `mixture.weights` and `engine.multiclass.mixing` say why."""
 
     rate: float
     """η times the mean loss a label, where η is below its maximum of 1."""

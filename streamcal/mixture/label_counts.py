@@ -10,12 +10,12 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats, Labels
 from streamcal.maps.shift import shift_weights
 from streamcal.mixture.candidates import RECENT_PRIOR
 from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.label_window import LabelWindow
 from streamcal.sketch.weighing import NONE, Mass, other_than_one
-from streamcal.values import Floats, Labels
 
 _ONES: Final = np.ones(4096)  # what labels without weights count for; cut to length
 _ONES.setflags(write=False)

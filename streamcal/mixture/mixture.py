@@ -23,6 +23,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats, Labels
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.candidates import (
     DISCOUNTS,
@@ -47,7 +48,6 @@ from streamcal.sketch.counts_c import AT_ONCE
 from streamcal.sketch.decoding import Count, Number, Part, Positive, require
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import NONE, Weighed
-from streamcal.values import Cells, Counts, Floats, Labels
 
 EARLIER: Final = WINDOWS[-1]
 """Number of the source's newest labels that the candidates can continue from."""

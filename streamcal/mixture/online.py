@@ -18,11 +18,11 @@ from typing import Final, Self
 
 import numpy as np
 
+from streamcal.base.values import Floats, Labels
 from streamcal.maps.platt import IDENTITY
 from streamcal.mixture.candidates import DISCOUNTS
 from streamcal.mixture.forecasts_c import learn_labels
 from streamcal.sketch.decoding import Part
-from streamcal.values import Floats, Labels
 
 _G: Final = len(DISCOUNTS)
 _DISCOUNTS: Final = np.array(DISCOUNTS)

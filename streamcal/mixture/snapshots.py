@@ -13,9 +13,9 @@ from typing import Annotated, Final, Self, TypeAlias
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.mixture.forecasts_c import SLOPES, Line, Snapshot, put_served, thinned
 from streamcal.sketch.decoding import Count, Part, decoded, encoded, require
-from streamcal.values import Counts, Floats
 
 STRIDE: Final = 64
 """The longest step, in labels. The first step takes 8, and the next ones a quarter of the labels so far."""

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Cells, Floats
 from streamcal.maps.platt import wide_logit
 from streamcal.maps.recalibration_map import RecalibrationMap
 from streamcal.mixture.candidates import Candidate, names_of
@@ -21,7 +22,6 @@ from streamcal.mixture.windows import Windows, quantile_edges
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import Part, Probability, require
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Cells, Floats
 
 LAST: Final = grid.LAST_KEY >> grid.MIN_LEVEL
 """Cell of score 1 on the finest grid."""

@@ -25,11 +25,11 @@ from typing import Annotated, Final, NamedTuple, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Bytes, Flags, Floats
 from streamcal.mixture.candidates import CANDIDATES, Candidate, are
 from streamcal.mixture.fits import Source
 from streamcal.mixture.forecasts_c import Rates, add_up, move, moved_slopes, trust
 from streamcal.sketch.decoding import Count, Part
-from streamcal.values import Bytes, Flags, Floats
 
 RATE: Final = 0.012
 """η times the mixture's mean loss a label, in nats, where η is below its maximum of 1."""

@@ -11,6 +11,7 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats, Labels
 from streamcal.maps import binning
 from streamcal.mixture.candidates import CANDIDATES, WINDOWS, Candidate
 from streamcal.mixture.fits import Labelled
@@ -20,7 +21,6 @@ from streamcal.sketch.decoding import Count, Part
 from streamcal.sketch.recent_labels import RecentLabels
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.sketch.weighing import Weighed
-from streamcal.values import Cells, Counts, Floats, Labels
 
 _MAX_CELLS: Final = 512
 _RECENT: Final = 4000  # labels whose quantiles the partition of the table follows

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats, shown
 from streamcal.certificates.record import Certificate, RiskField
 from streamcal.delayed.label_delays import most_apart
 from streamcal.engine.engine import Engine
@@ -46,7 +47,6 @@ from streamcal.quality.watch import ForecastWatch
 from streamcal.run.outcome import PriorSnapshot
 from streamcal.run.pipeline import Pipeline
 from streamcal.run.ports import REQUESTS, FileSource, Source
-from streamcal.values import Floats, shown
 
 _SHARES: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.99, 1.0)
 _DAY: Final = 86_400.0

@@ -11,14 +11,14 @@ from itertools import islice
 from string import Formatter
 from typing import Any, Final
 
+from streamcal.base.times import show_duration, show_time
+from streamcal.base.values import shown
 from streamcal.events.codes import TITLES, Code
 from streamcal.events.columns import did_you_mean
 from streamcal.events.faces import Face
 from streamcal.monitor.rows import age, lost_words, outage_start
 from streamcal.monitor.status import Remark, RemarkCode, Served, Status
 from streamcal.run.order import BACKWARDS
-from streamcal.times import show_duration, show_time
-from streamcal.values import shown
 
 _REJECTED: Final = 0.01  # share of the events
 _MOSTLY: Final = 0.5  # share of the labels, or of the predictions

@@ -15,11 +15,11 @@ from typing import Final, Literal
 
 import msgspec
 
+from streamcal.base.times import show_time
 from streamcal.monitor.rows import closing_rows
 from streamcal.monitor.shown import make_shown
 from streamcal.monitor.status import Status
 from streamcal.run.connectors import public_url
-from streamcal.times import show_time
 
 MARK: Final = "streamcal report"
 """The content of the meta element ``generator``, with the version behind it: by it, a report is known."""

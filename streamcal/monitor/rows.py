@@ -8,12 +8,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from streamcal.base.times import show_duration, show_time
 from streamcal.delayed.label_delays import LabelDelays
 from streamcal.monitor.decisions import decision_rows
 from streamcal.monitor.status import GroupColumns, Served, Status
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import WINDOW, Figures
-from streamcal.times import show_duration, show_time
 
 
 class Figure(NamedTuple):

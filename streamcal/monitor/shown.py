@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from streamcal.base.times import show_duration
 from streamcal.events.codes import TITLES
 from streamcal.monitor.decisions import decision_rows
 from streamcal.monitor.rows import (
@@ -24,7 +25,6 @@ from streamcal.monitor.rows import (
 )
 from streamcal.monitor.status import RecordedAlarm, Served, Status, View
 from streamcal.run.config import RunConfig
-from streamcal.times import show_duration
 
 _KEYED: Final = [figure for figure in FIGURES if figure.card and not figure.windows]
 

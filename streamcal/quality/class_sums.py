@@ -13,8 +13,8 @@ from typing import Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.sketch.decoding import Finite
-from streamcal.values import Counts, Floats
 
 BINS: Final = 15
 _LEAST: Final = 1e-15

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Floats, check_order
 from streamcal.quality.intervals import Z95
 from streamcal.quality.seen import seen_labels
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Floats, check_order
 
 
 class DecisionCurve(NamedTuple):

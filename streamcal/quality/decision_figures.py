@@ -14,13 +14,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Counts, Floats
 from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.quality.decisions import ACT, DECISIONS, PASS, Costs, Decision, Thresholds
 from streamcal.quality.groups import STAKES
 from streamcal.quality.history import GRAIN
 from streamcal.quality.label_sums import gain_table, limits
 from streamcal.quality.verdict import Arrival
-from streamcal.values import Counts, Floats
 
 AGAINST: Final = ("the raw score", "acting on all", "acting on none")
 """Other decisions on the same predictions, which those by the served probability are compared with."""

@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.quality.decision_figures import (
     CELLS,
     Cells,
@@ -30,7 +31,6 @@ from streamcal.quality.sampled_sums import SampledPanes
 from streamcal.quality.verdict import Arrival
 from streamcal.sketch.counts_c import add_labels
 from streamcal.sketch.decoding import Count, Finite, require
-from streamcal.values import Counts, Floats
 
 _CODES: Final = len(DECISIONS)
 _SUMS: Final = 6  # of `add_labels`, and of `_SampledPanes`

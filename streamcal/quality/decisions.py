@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.times import as_times
+from streamcal.base.values import Counts, Floats, check_order, shown
 from streamcal.sketch.checks import as_scores
 from streamcal.sketch.decoding import Count
-from streamcal.times import as_times
-from streamcal.values import Counts, Floats, check_order, shown
 
 Decision: TypeAlias = Literal["pass", "review", "act"]
 

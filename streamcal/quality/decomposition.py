@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.maps.fits_c import isotonic
-from streamcal.values import Floats
 
 
 class Parts(NamedTuple):

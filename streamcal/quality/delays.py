@@ -10,8 +10,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.sketch.decoding import Count
-from streamcal.values import Floats
 
 _LIMITS: Final = np.logspace(-3.0, 9.0, 12 * 16 + 1)  # between the bins of delays, seconds: 15% apart
 _BINS: Final = len(_LIMITS) + 1

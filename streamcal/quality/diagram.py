@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import Counts, Flags, Floats
 from streamcal.maps.platt import expit, logit
 from streamcal.quality.decomposition import isotonic_rates
-from streamcal.values import Counts, Flags, Floats
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, overload
 
 import numpy as np
 
+from streamcal.base.values import Floats, Labels, check_order
 from streamcal.maps.binning import uniform_mass
 from streamcal.quality.decomposition import isotonic_rates
 from streamcal.quality.figures import ECE_BINS, log_losses
@@ -33,7 +34,6 @@ from streamcal.quality.judged import judged
 from streamcal.quality.seen import present, seen_labels
 from streamcal.quality.smooth import smooth_calibration_error
 from streamcal.sketch.checks import as_labels, as_scores
-from streamcal.values import Floats, Labels, check_order
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats, Labels
 from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.join.outcomes import Joined
 from streamcal.maps import binning
@@ -35,7 +36,6 @@ from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch import checks, grid
 from streamcal.sketch.decoding import Finite
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats, Labels
 
 ECE_BINS: Final = 15
 """The bins of the calibration error, of equal mass: at most so many, for no edge parts equal forecasts."""

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Floats
 from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.quality.label_sums import DELTA, LabelSums, discoveries, limits
 from streamcal.sketch.counts_c import add_labels
-from streamcal.values import Floats
 
 KEPT: Final = 1000
 """Number of groups of a field, or of keys, that a run keeps at least: those with the most labels."""

@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Counts, Floats
 from streamcal.sketch.decoding import Count, require
-from streamcal.values import Counts, Floats
 
 GRAIN: Final = 2.0**-24
 """Grain to which summands are rounded. Sums of such values in [0, 1] are exact in every order up to

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 
-from streamcal.values import Floats
+from streamcal.base.values import Floats
 
 Z95: Final = 1.959963984540054
 """Half width of a 95 % interval in standard errors: the 97.5 % point of the normal distribution."""

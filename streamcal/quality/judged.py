@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from streamcal.values import Flags, Floats
+from streamcal.base.values import Flags, Floats
 
 
 def judged(

@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.maps import binning
 from streamcal.sketch import grid
 from streamcal.sketch.score_sketch import ScoreSketch
-from streamcal.values import Floats
 
 PANES: Final = 8
 """Number of panes that there may be, from the first to the last."""

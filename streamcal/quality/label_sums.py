@@ -14,7 +14,7 @@ from typing import ClassVar, Final, Literal, NamedTuple
 
 import numpy as np
 
-from streamcal.values import BANDS, Flags, Floats
+from streamcal.base.values import BANDS, Flags, Floats
 
 DELTA: Final = 0.05
 """Probability that any interval of a family ever misses what it bounds. A family are the gaps of the scores,

@@ -11,10 +11,10 @@ from typing import Annotated, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import BANDS, Counts, Floats
 from streamcal.quality.label_sums import COLUMNS, EDGES, RANGES, LabelSums, share
 from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import Finite
-from streamcal.values import BANDS, Counts, Floats
 
 PANES: Final = 32
 """Most panes. When more are needed, every two neighbours become one, of twice the width."""

@@ -15,9 +15,9 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 import msgspec
 import numpy as np
 
+from streamcal.base.values import BANDS, Counts, Floats
 from streamcal.quality.label_sums import EDGES, LabelSums, gain_table
 from streamcal.quality.panes import PANES, Panes
-from streamcal.values import BANDS, Counts, Floats
 
 _Parts: TypeAlias = list[tuple[Counts | int, Floats]]  # columns, and what is added to them
 

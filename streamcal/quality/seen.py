@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.values import Flags, Floats, unmasked
+from streamcal.base.values import Flags, Floats, unmasked
 
 _SURELY: Final = 5.0  # standard deviations
 

@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Floats
 from streamcal.quality.label_sums import COLUMNS, EDGES, RANGES, LabelSums, share
 from streamcal.sketch.counts_c import add_sums
 from streamcal.sketch.decoding import Count, Finite
-from streamcal.values import Floats
 
 STRIDE: Final = 256
 """Labels between two starts in the near past."""

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from streamcal.values import Floats
+from streamcal.base.values import Floats
 
 _CELLS: Final = 1 << 10  # of the first grid on [0, 1]
 _MOST_CELLS: Final = 1 << 17

@@ -15,12 +15,12 @@ from typing import Annotated, Final, Literal, NamedTuple, TypeAlias
 import msgspec
 import numpy as np
 
+from streamcal.base.times import show_time
+from streamcal.base.values import BANDS, Flags, Floats
 from streamcal.delayed.delay_laws_c import COMPLETE
 from streamcal.quality.label_sums import DELTA, Intervals, LabelSums, discoveries
 from streamcal.quality.sampled_sums import SampledSums
 from streamcal.sketch.decoding import Finite
-from streamcal.times import show_time
-from streamcal.values import BANDS, Flags, Floats
 
 FEWEST: Final = 100
 """Labels from which on forecasts may be called well calibrated."""

@@ -8,13 +8,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.quality.label_sums import LabelSums
 from streamcal.quality.panes import Panes
 from streamcal.quality.sampled_sums import SampledPanes
 from streamcal.quality.sequences import STRIDE, Sequences
 from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviate
 from streamcal.sketch.decoding import Count, Finite
-from streamcal.values import Floats
 
 _LOOKS: Final = 4  # looks, at least, while the labels double
 _WIDEST: Final = 1 << 14  # labels between two looks, at most

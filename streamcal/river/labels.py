@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from streamcal.values import Floats
+from streamcal.base.values import Floats
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

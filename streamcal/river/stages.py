@@ -6,7 +6,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions, every_option, names_options
-from streamcal.recalibrator import Recalibrator
+from streamcal.engine.recalibrator import Recalibrator
 from streamcal.river.labels import UNDECIDED, ManyLabels, TwoLabels
 from streamcal.river.waiting import Waiting
 

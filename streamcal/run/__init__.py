@@ -1,4 +1,1 @@
-"""A run: sources through join and engines into sinks and a store, exactly once.
-
-Imports the engine, never a connector.
-"""
+"""A run: sources through join and engines into sinks and a store, exactly once."""

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamcal.base.values import Counts, Floats
 from streamcal.events import KeptValue
 from streamcal.maps.rate_limits import RateLimits
 from streamcal.quality.decision_figures import decision_names
 from streamcal.quality.decisions import Decision
 from streamcal.run.rows import AnswerColumns, Column
 from streamcal.sampling import Sampler
-from streamcal.values import Counts, Floats
 
 Decide: TypeAlias = Callable[[Floats, Floats, Floats], Counts]
 """Function of scores, probabilities and times that returns cells of decisions, int64[n]."""

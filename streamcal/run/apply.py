@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 from pydantic import ValidationError
 
+from streamcal.base.times import LIMIT, seconds_of
+from streamcal.engine.multiclass.class_map import MulticlassMap
 from streamcal.events import Kept, LabelEvent
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
@@ -17,7 +19,6 @@ from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed, OtherLabel
 from streamcal.events.input_checks import InputChecks
 from streamcal.maps.recalibration_map import RecalibrationMap, why_not_whole
-from streamcal.multiclass.class_map import MulticlassMap
 from streamcal.run.added import Added
 from streamcal.run.config import problems
 from streamcal.run.kinds import Kind, kind_of
@@ -25,7 +26,6 @@ from streamcal.run.outputs import Outputs, writing
 from streamcal.run.ports import Batch, Feed, Source
 from streamcal.run.rows import AnswerColumns, Answers, MapRow, RejectRow, reject_row
 from streamcal.run.runner import MAX_EVENTS, PATIENCE
-from streamcal.times import LIMIT, seconds_of
 
 _NO_WAIT: Final = 0.0
 

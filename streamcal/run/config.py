@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from pydantic import BaseModel, ByteSize, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, with_join
+from streamcal.engine.segments.segments import check_fields
 from streamcal.events.columns import WEIGHTS, Columns
 from streamcal.join.config import JoinConfig
 from streamcal.maps.rate_limits import LEAST, MOST
@@ -21,7 +22,6 @@ from streamcal.quality.decisions import MOST as MOST_ACTS
 from streamcal.quality.decisions import Costs
 from streamcal.run.added import Added, Decide, added_fields
 from streamcal.sampling import Sampler
-from streamcal.segments.segments import check_fields
 
 _MOST: Final = 10
 _LONGEST: Final = 60  # characters of a value

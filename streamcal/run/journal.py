@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from streamcal.errors import StoreError
+from streamcal.base.errors import StoreError
 from streamcal.run.ports import Position, Positions, Store
 
 AGAIN: Final = "micro-batches since the last commit, processed again after a kill: %s"

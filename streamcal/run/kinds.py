@@ -9,18 +9,18 @@ from typing import Any, ClassVar, Final
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Floats
 from streamcal.engine.emissions import Recalibrated
+from streamcal.engine.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.events import KeptValue, LabelledEvent, PredictionEvent
 from streamcal.events.score_fields import by_class
 from streamcal.join.entries import Pending
 from streamcal.maps.shift import NO_SHIFT
-from streamcal.multiclass.classes_engine import ClassAnswer, kept_numbers
 from streamcal.quality.class_sums import ClassSums
 from streamcal.quality.figures import Quality
 from streamcal.quality.groups import Groups
 from streamcal.run.added import Added, Field, with_fields
 from streamcal.run.rows import AnswerColumns, Answers, Column
-from streamcal.values import Floats
 
 _TIME: Final = 1772366400.0  # of examples
 

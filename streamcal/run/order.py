@@ -25,6 +25,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.times import LIMIT
+from streamcal.base.values import Floats
 from streamcal.events import Event, LabelEvent, Origin
 from streamcal.events.blocks import Block
 from streamcal.events.codes import Refusal
@@ -33,8 +35,6 @@ from streamcal.events.guard import ClockState, GuardState, TimeGuard
 from streamcal.events.input_checks import untimed
 from streamcal.join import rules_c
 from streamcal.run.ports import Batch, Position, Source
-from streamcal.times import LIMIT
-from streamcal.values import Floats
 
 BACKWARDS: Final = 60.0
 """An event goes back if its time is so many seconds before the latest one of its lane."""

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.run.ports import Position, Positions, Sink, StoppedError
 
 

@@ -41,12 +41,12 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, runtime
 
 import msgspec
 
+from streamcal.engine.segments.stored_rows import Row, SegmentId
 from streamcal.events import Domain, Event, Origin
 from streamcal.events.columns import Columns
 from streamcal.events.fields import Malformed
 from streamcal.join.packs import Pack, PackChanges
 from streamcal.run.rows import RejectRow, VersionRow
-from streamcal.segments.stored_rows import Row, SegmentId
 
 __all__ = [
     "KEPT_REJECTS",

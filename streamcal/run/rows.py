@@ -10,6 +10,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.string_column import StringColumn
+from streamcal.base.values import Floats
 from streamcal.certificates.record import (
     DRIFT_OF,
     DriftCode,
@@ -22,8 +24,6 @@ from streamcal.events.codes import Code, Refusal
 from streamcal.events.json_lines_c import answer_lines
 from streamcal.maps.rate_limits import RateLimits
 from streamcal.quality.figures import Raised
-from streamcal.string_column import StringColumn
-from streamcal.values import Floats
 
 __all__ = [
     "CALIBRATED",

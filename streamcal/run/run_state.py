@@ -11,28 +11,28 @@ from typing import Any
 
 import msgspec
 
+from streamcal.base.errors import DamagedStateError
+from streamcal.base.values import class_name
 from streamcal.engine.config import unlike
 from streamcal.engine.emissions import MapPublished
 from streamcal.engine.engine import Engine
-from streamcal.errors import DamagedStateError
+from streamcal.engine.multiclass.classes_engine import NUMBER_BYTES
+from streamcal.engine.recalibrator import engine_of
+from streamcal.engine.segments.corrections_c import names_of
+from streamcal.engine.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.events.codes import Code
 from streamcal.join.join import Join
 from streamcal.join.packs import Pack
-from streamcal.multiclass.classes_engine import NUMBER_BYTES
 from streamcal.quality.decision_sums import DecisionSums
 from streamcal.quality.delays import Delay
 from streamcal.quality.figures import RATED_KEYS, Quality, Raised, Unrated
 from streamcal.quality.verdict import Arrival
-from streamcal.recalibrator import engine_of
 from streamcal.run.config import RunConfig
 from streamcal.run.engines import KeyedEngines
 from streamcal.run.kinds import kind_of
 from streamcal.run.outcome import Outcome, PipelineState, RunCounts
 from streamcal.run.rows import alarm_rows, forecast_alarm_row, version_of
-from streamcal.segments.corrections_c import names_of
-from streamcal.segments.stored_rows import Row, SegmentId, StoredRows
 from streamcal.sketch.decoding import restoring
-from streamcal.values import class_name
 
 
 class RunState:

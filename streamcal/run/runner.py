@@ -16,7 +16,7 @@ from typing import Final
 
 import msgspec
 
-from streamcal.errors import DamagedStateError, OutputError, StoreError
+from streamcal.base.errors import DamagedStateError, OutputError, StoreError
 from streamcal.events.guard import GuardState
 from streamcal.run.journal import AllPositions, Journal, KeptBatch, moved
 from streamcal.run.order import Merge, MicroBatch, watermark

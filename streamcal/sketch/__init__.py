@@ -1,4 +1,1 @@
-"""The score sketch: cells of a dyadic grid with exact counts, and what is built of them.
-
-Imports errors only.
-"""
+"""The score sketch: cells of a dyadic grid with exact counts, and what is built of them."""

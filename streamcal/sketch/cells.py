@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.values import Cells
+from streamcal.base.values import Cells
 
 
 def sum_runs(cells: Cells, counts: npt.NDArray[Any]) -> tuple[Cells, npt.NDArray[Any]]:

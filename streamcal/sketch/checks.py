@@ -1,4 +1,4 @@
-"""Checks of scores and labels; `streamcal.times` checks times.
+"""Checks of scores and labels; `streamcal.base.times` checks times.
 
 Every public entry point uses these functions, so a bad value gets the same error message everywhere.
 """
@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import Floats, Labels, class_name, is_missing, shown, unmasked
 from streamcal.sketch.counts_c import first_bad_label, first_bad_score
-from streamcal.values import Floats, Labels, class_name, is_missing, shown, unmasked
 
 ROUNDING: Final = 1e-6
 """A number so far outside [0, 1] is a rounded probability; scores of classes may sum to 1 ± this."""
@@ -47,7 +47,7 @@ def check_label(label: object, positive: object = None) -> int:
         an integer, boolean or float that equals 0 or 1.
     positive
         if given, the label that counts as 1, a number or a text; any other counts as 0. ``1``, ``1.0`` and
-        ``"1"`` are the same label (`streamcal.values.class_name`).
+        ``"1"`` are the same label (`streamcal.base.values.class_name`).
 
     Raises
     ------

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from streamcal.values import Cells, Counts, Floats, Labels
+from streamcal.base.values import Cells, Counts, Floats, Labels
 
 _memory = np.zeros(1)
 _REAL, _BITS = _memory, _memory.view(np.int64)  # a number, and its bits

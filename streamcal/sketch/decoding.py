@@ -25,7 +25,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.errors import DamagedStateError
+from streamcal.base.errors import DamagedStateError
 
 _CRC: Final = struct.Struct("<I")
 _LITTLE: Final = sys.byteorder == "little"
@@ -109,7 +109,7 @@ def restoring(place: str) -> Iterator[None]:
     >>> with restoring("an engine"), restoring("its labels"):
     ...     [1, 2].index(3)
     Traceback (most recent call last):
-    streamcal.errors.DamagedStateError: an engine: its labels: 3 is not in list
+    streamcal.base.errors.DamagedStateError: an engine: its labels: 3 is not in list
     """
     try:
         yield

@@ -15,9 +15,9 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 import numpy as np
 
+from streamcal.base.values import Cells, Counts, Floats
 from streamcal.sketch import counts_c
 from streamcal.sketch.counts_c import FIRST_KEY, LAST_KEY
-from streamcal.values import Cells, Counts, Floats
 
 __all__ = [
     "CHUNK",

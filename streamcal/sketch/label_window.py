@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from streamcal.base.values import Floats, Labels
 from streamcal.sketch.decoding import Part, Positive
 from streamcal.sketch.weighing import NONE, joined
-from streamcal.values import Floats, Labels
 
 
 class LabelWindow(Part):

@@ -9,11 +9,11 @@ from typing import Final
 
 import numpy as np
 
+from streamcal.base.values import NO_CELLS, Cells, Floats, Labels
 from streamcal.sketch import grid
 from streamcal.sketch.counts_c import count_sorted, pack_labels
 from streamcal.sketch.decoding import Part, Positive, within
 from streamcal.sketch.weighing import Weighed, joined
-from streamcal.values import NO_CELLS, Cells, Floats, Labels
 
 _LAST: Final = 2 * (grid.LAST_KEY >> grid.MIN_LEVEL) + 1  # the largest cell with its label
 _SPARE: Final = 2048  # labels for which there is room behind the packed ones, at most

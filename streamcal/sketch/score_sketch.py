@@ -19,12 +19,12 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from streamcal.base.values import NO_CELLS, Cells, Counts, Floats, Labels
 from streamcal.sketch import checks, grid, weighing
 from streamcal.sketch.cells import count_width
 from streamcal.sketch.counts_c import Tally, pack_atoms, unpack_atoms
 from streamcal.sketch.decoding import Part, decoded, encoded, require, restoring, sealed, unsealed, within
 from streamcal.sketch.weighing import Mass, Weighed
-from streamcal.values import NO_CELLS, Cells, Counts, Floats, Labels
 
 MAX_CELLS: Final = 4096
 """``max_cells`` of the sketches of an engine: enough for 10⁷ labels."""

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from streamcal.values import Floats, Labels, shown, unmasked
+from streamcal.base.values import Floats, Labels, shown, unmasked
 
 LIGHTEST: Final = 1e-9
 """Smallest weight."""

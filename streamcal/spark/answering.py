@@ -23,10 +23,10 @@ from pyspark import TaskContext
 
 from streamcal.engine.calls import Calls
 from streamcal.engine.config import EngineOptions
+from streamcal.engine.recalibrator import Recalibrator, calls_of, engine_of, made_of
 from streamcal.engine.stepping_c import refused
 from streamcal.events import Domain, Event, LabelEvent, LabelledEvent, PredictionEvent
 from streamcal.events.codes import FieldError
-from streamcal.recalibrator import Recalibrator, calls_of, engine_of, made_of
 from streamcal.sketch.decoding import decoded, encoded
 
 ENGINES: Final = "streamcal.engines"

@@ -21,6 +21,7 @@ from pyspark.sql.streaming.stateful_processor import (
     TimerValues,
 )
 
+from streamcal.base.times import LIMIT
 from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Emission, Recalibrated
 from streamcal.engine.stepping_c import Outcome, step
@@ -32,7 +33,6 @@ from streamcal.join.outcomes import Contradicted, EarlyPositive, JoinCounts, Joi
 from streamcal.maps.shift import NO_SHIFT
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.answering import Answered, Learned, answer, engines_of_task, event_of
-from streamcal.times import LIMIT
 
 PREDICTION: Final = "prediction"
 """A row of a prediction that was taken."""

@@ -14,9 +14,9 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql.pandas.functions import arrow_udf
 
-from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.recalibrator import Recalibrator, options_of
-from streamcal.values import Floats, shown
+from streamcal.base.values import Floats, shown
+from streamcal.engine.multiclass.class_map import MulticlassMap
+from streamcal.engine.recalibrator import Recalibrator, options_of
 
 
 def recalibrated_by(

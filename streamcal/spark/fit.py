@@ -14,8 +14,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 
 from streamcal.engine.config import RecalibratorConfig, RecalibratorOptions
+from streamcal.engine.recalibrator import Recalibrator
 from streamcal.events import DOMAINS, Domain
-from streamcal.recalibrator import Recalibrator
 from streamcal.sketch import checks
 from streamcal.sketch.score_sketch import ScoreSketch
 

@@ -19,20 +19,20 @@ from pyspark.sql import functions as F  # noqa: N812  # as everybody does
 from pyspark.sql import types as T  # noqa: N812
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streamcal.base.times import LIMIT, date_like
 from streamcal.engine.config import EngineOptions, RecalibratorConfig, RecalibratorOptions, unlike
+from streamcal.engine.multiclass.class_map import MulticlassMap
+from streamcal.engine.recalibrator import Recalibrator, calls_of, options_of
 from streamcal.events.codes import Refusal
 from streamcal.events.columns import Columns
 from streamcal.join.config import JoinConfig
 from streamcal.join.join import Join
 from streamcal.join.outcomes import JoinCounts
 from streamcal.maps.recalibration_map import RecalibrationMap
-from streamcal.multiclass.class_map import MulticlassMap
-from streamcal.recalibrator import Recalibrator, calls_of, options_of
 from streamcal.sketch.score_sketch import ScoreSketch
 from streamcal.spark.answering import ENGINES, Engines, Learned, learn
 from streamcal.spark.buckets import COUNTS, LABELS, LEARNED, OUTCOMES, PREDICTION, REJECT, SCORES, Buckets
 from streamcal.spark.checkpoint import Kept, files_of, latest, of_micro_batch, resumed, save
-from streamcal.times import LIMIT, date_like
 
 _SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (

@@ -19,7 +19,7 @@ import pytest
 from streamcal_connectors.files import FileConnector
 
 from streamcal import Recalibrator
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.run.ports import RowKind, SinkOptions
 from streamcal.run.rows import Recalibrated
 from tests.command_line import STREAMCAL, read_lines, streamcal

@@ -19,7 +19,7 @@ from streamcal_connectors.sqlite import store as sqlite_store
 from streamcal_connectors.sqlite.store import SCHEMA_VERSION, SqliteConnector, SqliteStore
 
 from streamcal import JoinConfig
-from streamcal.errors import StoreError
+from streamcal.base.errors import StoreError
 from streamcal.run.config import RunConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs

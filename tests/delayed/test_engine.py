@@ -8,11 +8,11 @@ import pytest
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrator, RecalibratorConfig
 from streamcal.engine.config import EngineOptions
 from streamcal.engine.emissions import Recalibrated
+from streamcal.engine.segments.segmented_engine import SegmentedEngine
 from streamcal.engine.stepping_c import step
 from streamcal.join.entries import Memo
 from streamcal.join.join import Join
 from streamcal.maps.platt import expit, logit
-from streamcal.segments.segmented_engine import SegmentedEngine
 from tests.delayed.events import acts, take
 from tests.delayed.streams import ALIKE, Delays, Floats, Stream, bulk, by_class, fixed, made, served
 from tests.inside import memo_of

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from streamcal import MulticlassMap, RecalibrationMap
-from tests.multiclass.maps import LARGEST_OF_CLASSES
+from tests.engine.multiclass.maps import LARGEST_OF_CLASSES
 from tests.spark.maps import LARGEST_DIFFERENCE
 
 FOLDER = Path(__file__).parents[2] / "examples" / "languages"

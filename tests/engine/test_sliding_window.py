@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamcal import Recalibrator, RecalibratorConfig
+from streamcal.base.errors import DamagedStateError
 from streamcal.engine.engine import Engine
 from streamcal.engine.label_log import PANES, LabelLog
 from streamcal.engine.schedule import Schedule
-from streamcal.errors import DamagedStateError
 from streamcal.maps.curves import fit_curve
 from streamcal.sketch.score_sketch import ScoreSketch
 from tests.inside import labels_of

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from streamcal import LabelEvent, PredictionEvent, Recalibrator, ScoreSketch
-from streamcal.values import Floats
+from streamcal.base.values import Floats
 from tests.command_line import streamcal
 
 CLASSES: Final = ("cat", "dog", "fox")

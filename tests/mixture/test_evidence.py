@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from streamcal import JoinConfig, LabelEvent, PredictionEvent, Recalibrated, Recalibrator
+from streamcal.base.values import Floats
 from streamcal.events import Event
 from streamcal.mixture.evidence import NO_EVIDENCE, Evidence
-from streamcal.values import Floats
 
 
 def evidence(trust: float = 1.0) -> Evidence:

@@ -7,10 +7,10 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamcal.base.values import BANDS, Floats
 from streamcal.quality.label_sums import Intervals
 from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Verdict, judge
-from streamcal.values import BANDS, Floats
 
 
 class Stream(NamedTuple):

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from streamcal.base.values import BANDS, Counts, Floats
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums
 from streamcal.quality.verdict import Arrival
 from streamcal.sampling import Sampler
-from streamcal.values import BANDS, Counts, Floats
 
 DELAY: Final = 200.0
 """Most time from a prediction to its label; there is a prediction a second."""

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import streamcal
-from streamcal.errors import DamagedStateError
+from streamcal.base.errors import DamagedStateError
+from streamcal.base.values import Floats
 from streamcal.quality import decision_figures
 from streamcal.quality.decision_figures import DecisionFigures, DecisionRule, decision_names
 from streamcal.quality.decision_sums import DecisionSums
@@ -16,7 +17,6 @@ from streamcal.quality.decisions import ACT, Capacity, Costs
 from streamcal.quality.figures import Unrated
 from streamcal.quality.verdict import Arrival
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.values import Floats
 from tests.quality import forecasts
 from tests.quality.sampled import COMPLETE, KINDS, Drawn, drawn
 

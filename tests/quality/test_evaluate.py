@@ -13,11 +13,11 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.metrics import brier_score_loss, log_loss
 
 import streamcal
+from streamcal.base.values import Floats, Labels
 from streamcal.quality import evaluate as module
 from streamcal.quality import intervals
 from streamcal.quality.evaluate import evaluate
 from streamcal.quality.smooth import smooth_calibration_error
-from streamcal.values import Floats, Labels
 from tests.nightly import one_in
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
+from streamcal.base.values import Floats, Labels
 from streamcal.quality.decomposition import Parts
 from streamcal.quality.evaluate import evaluate
 from streamcal.quality.figures import ECE_BINS, WINDOW, Figures, ForecastQuality
 from streamcal.sketch import grid
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.values import Floats, Labels
 
 Pairs = list[tuple[float, int]]
 FORECASTS = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=60)

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamcal.base.values import Floats
 from streamcal.quality.delays import Delays
 from streamcal.quality.history import LIMITS, MOST_WINDOWS, WIDTH, History
 from streamcal.quality.panes import PANES, Panes
 from streamcal.quality.sequences import Sequences
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.values import Floats
 
 GRAIN = 1e-6  # sums are of multiples of about a tenth of that, and windows are kept in single precision
 

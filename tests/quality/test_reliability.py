@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from streamcal.base.values import Floats
 from streamcal.quality.diagram import draw
 from streamcal.quality.figures import Quality
-from streamcal.values import Floats
 
 figure = pytest.importorskip("matplotlib.figure")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from streamcal.base.values import BANDS
 from streamcal.quality.groups import by_propensity
 from streamcal.quality.sampled_sums import SampledPanes, SampledSums, _table
 from streamcal.quality.verdict import Arrival, judge
-from streamcal.values import BANDS
 from tests.quality.sampled import COMPLETE, KINDS, in_one_band, sampled
 
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from streamcal.base.values import Floats
 from streamcal.quality.sequences import Sequences
 from streamcal.quality.verdict import Arrival, State, Verdict, judge, may_deviate
 from streamcal.quality.watch import ForecastWatch
 from streamcal.sketch.decoding import decoded, encoded
-from streamcal.values import Floats
 from tests.quality.forecasts import TRUTHS, Stream, calibrated, logistic, told_after
 
 NOVEMBER = 1_763_000_000.0  # 13 Nov 2025

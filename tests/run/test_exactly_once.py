@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from streamcal import JoinConfig
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.run.config import DecisionConfig, RunConfig, SamplingConfig
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import Outputs

@@ -14,7 +14,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from streamcal.errors import StoreError
+from streamcal.base.errors import StoreError
 
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _NETWORK: Final = {"afs", "cifs", "fuse.sshfs", "nfs", "nfs4", "smb2", "smb3", "smbfs"}

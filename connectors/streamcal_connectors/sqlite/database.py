@@ -17,7 +17,7 @@ from zlib import crc32
 
 import msgspec
 
-from streamcal.errors import StoreError
+from streamcal.base.errors import StoreError
 
 SCHEMA_VERSION: Final = 7
 """Value of ``PRAGMA user_version``. A store of another version is refused."""

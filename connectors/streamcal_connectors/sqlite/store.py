@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from streamcal.errors import StoreError
+from streamcal.base.errors import StoreError
 from streamcal.events.codes import Code
 from streamcal.join.packs import Kind, Pack
 from streamcal.run.ports import KEPT_REJECTS, Change, Checkpoint, Position, SegmentId

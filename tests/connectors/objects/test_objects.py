@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from streamcal_connectors.objects import ObjectConnector
 
-from streamcal.errors import OutputError
+from streamcal.base.errors import OutputError
 from streamcal.run.connectors import Connectors
 from streamcal.run.outputs import writing
 from streamcal.run.ports import SourceOptions

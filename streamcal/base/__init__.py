@@ -1,0 +1,1 @@
+"""What every room may import: values, times, exceptions, columns of texts."""

@@ -1,4 +1,0 @@
-"""Tracking the class prior of the target from its scores.
-
-Imports errors, events, sketch and maps.
-"""

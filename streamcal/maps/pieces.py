@@ -45,7 +45,7 @@ def pieces(recalibration: RecalibrationMap) -> Pieces:
         raise TypeError(
             f"only a RecalibrationMap can be written here, got {shown(recalibration)}: of an engine take its"
             " map; of a segment, engine.by_segment.map_for; of many classes, a MulticlassMap goes to"
-            " onnx.model, sql.class_query or spark.recalibrated_by"
+            " onnx.model or spark.recalibrated_by"
         )
     if recalibration.values:
         values = shift_correction(np.array(recalibration.values), recalibration.weights)

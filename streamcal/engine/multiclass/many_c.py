@@ -34,10 +34,9 @@ _WORTH: Final = 16.0  # recent labels of a class that gets an engine, where not 
 _GROWTH: Final = 2.0  # of labels, from one certificate of a class to the next
 _APART: Final = 4  # engines for each label between their turns
 _KEPT: Final = 0.9999  # of the recent labels, a label
-_PART: Final = (
-    0.5  # of what is expected of a class: fewer labels lack it, if as many predictions were overtaken
-)
-_RARE: Final = 0.03  # share of a class that may be lacking
+_PART: Final = 0.5  # of what is expected of a class, below which it is lacking, …
+_OVERTAKEN: Final = 0.5  # … if so many predictions, in parts of what is expected, were overtaken, …
+_RARE: Final = 0.03  # … and its share is larger
 
 
 class OneVsRestState(msgspec.Struct):
@@ -119,7 +118,7 @@ class OneVsRest:
             first, expected = release.first, release.sum
             share, overtaken = expected / max(release.asked(), 1), first.newest - first.before
             few = first.positives < _PART * share * first.labels
-            if few and overtaken > _PART * expected and share > _RARE:
+            if few and overtaken > _OVERTAKEN * expected and share > _RARE:
                 return True
         return False
 

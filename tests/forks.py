@@ -92,7 +92,11 @@ def forked(
 _COMMAND: Final = """#!{python} -IS
 import json, os, signal, socket, sys
 
-server, (ours, theirs) = socket.socket(fileno={server}), socket.socketpair()
+try:
+    server = socket.socket(fileno={server})
+except OSError:  # a program in between has closed it
+    os.execv("{python}", ["{python}", "-c", "from streamcal.cli.app import main; main()", *sys.argv[1:]])
+ours, theirs = socket.socketpair()
 request = {{"arguments": sys.argv[1:], "environment": dict(os.environ), "folder": os.getcwd()}}
 socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2, theirs.fileno()])
 theirs.close()

@@ -33,7 +33,7 @@ from streamcal.sketch.counts_c import AT_ONCE, IN_CALL
 from streamcal.sketch.decoding import decoded, encoded, restoring
 from streamcal.sketch.score_sketch import ScoreSketch
 
-_YOUNG: Final = 16 << 10  # bytes of an engine, and what is added as its labels double
+_YOUNG: Final = 12 << 10  # bytes of an engine, and what is added as its labels double
 _OLDER: Final = 5 << 10
 _SCORES: Final = 16  # without a label, which take as much as one
 

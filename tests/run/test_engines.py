@@ -224,5 +224,5 @@ def test_the_memory_of_an_engine_is_estimated_within_a_factor_of_two(scores: int
     tracemalloc.stop()
     assert taken / 2 <= engines[0].memory <= 2 * taken
     if scores == 1:
-        assert taken < 16 << 10
+        assert taken < 10 << 10
         assert len(data) < 512

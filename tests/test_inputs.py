@@ -192,6 +192,7 @@ def test_whole_numbers_name_classes(names: Any) -> None:
     assert evaluate_classes(names, rows, classes=names).labels == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [{}, {"segments": ["s"]}, {"classes": ["a", "b", "c"]}])
 def test_threads_that_learn_wait_for_one_another(kind: dict[str, Any]) -> None:
     """Six threads learn while one predicts; without a lock, all but a few calls fail or end the process."""

@@ -219,6 +219,7 @@ def judge_said(folder: Path, *, budget: bool) -> str:
     return in_shell("\n".join(each for each in blocks if ("budget.py" in each) == budget), folder)
 
 
+@pytest.mark.slow
 def test_a_budget_tells_another_judge(tmp_path: Path) -> None:
     said = judge_said(tmp_path, budget=True).splitlines()
     shown = re.findall(r"^[\d,]+ answers, .*$", LLM_JUDGE, re.MULTILINE)

@@ -45,6 +45,7 @@ def errors(streams: int, **options: Any) -> tuple[dict[str, int], dict[str, floa
     return missed, wider
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_and_a_good_judge_saves_labels() -> None:
     # 5 % of 100 are 5; 16 or more come with a probability of 5e-5 for each of four counts.
     missed, width = errors(100, wrong=0.1, chance=0.05)
@@ -55,6 +56,7 @@ def test_intervals_hold_the_truth_and_a_good_judge_saves_labels() -> None:
     assert max(width.values()) < 1.05, width
 
 
+@pytest.mark.slow
 def test_intervals_hold_where_hardly_a_positive_is_seen() -> None:
     """Of 200, 5 % are 10; 21 or more come with a probability of 1e-3. Without the added labels, 24 missed."""
     missed = 0

@@ -12,6 +12,7 @@ from streamcal.quality.verdict import Arrival, judge
 from tests.quality.sampled import COMPLETE, KINDS, in_one_band, sampled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_gap_of_all_predictions_is_covered(kind: str) -> None:
     """Of 40 streams at most 6 may miss: of intervals that hold with 95%, more do once in 70 runs."""
@@ -36,6 +37,7 @@ def test_keys_by_propensity_are_the_worst_first() -> None:
     assert figures.brier_before[0] < figures.brier_after[0]
 
 
+@pytest.mark.slow
 def test_labels_that_count_once_tell_earlier_and_only_what_is_there() -> None:
     """Of 40 calibrated streams at most 6 may be called wrong; twice the odds in a band are told in 9."""
     right = [sampled(seed, "asked").looks[-1] for seed in range(40)]

@@ -1,1 +1,1 @@
-"""What every room may import: values, times, exceptions, columns of texts."""
+"""Ground that every room may stand on: values, times, exceptions, columns of texts."""

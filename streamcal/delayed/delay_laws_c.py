@@ -92,7 +92,7 @@ COHORT_FIELDS: Final = np.dtype(
         ("open", "i4", (BANDS, 2)),  # labels of that bin
     ]
 )
-"""What is counted of a cohort."""
+"""Counts of a cohort, as a record of an array."""
 
 STORED_FIELDS: Final = COHORT_FIELDS.newbyteorder("<")
 """The same, as it is in a state."""

@@ -159,7 +159,10 @@ class SqliteStore:
         objects = db.value("SELECT count(*) FROM sqlite_schema")
         is_new = not (objects or found or application or read_only)
         if read_only and not (objects or found or application):
-            raise StoreError(f"{path} holds nothing yet: a run that is starting makes its tables")
+            raise StoreError(
+                f"{path} holds nothing yet: a run that is starting makes its tables. Try again once it has;"
+                " if none runs, this is the wrong file"
+            )
         if application != APPLICATION and not is_new:
             raise StoreError(f"{path} is not a store of streamcal: it is a database of another application")
         writer = None
